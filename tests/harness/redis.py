@@ -7,27 +7,31 @@ from collections.abc import Callable
 
 from dueline.store_tests.factory import UrlFactory
 from tests.harness.servers import absent
-from tools.redis import Server
+from tools.redis import Server, Slots
 
 NAME = "redis"
 NAMES = ("redis", "valkey")
-VARIABLES = {"redis": "DUELINE_TEST_REDIS", "valkey": "DUELINE_TEST_VALKEY"}
+CLUSTER = "-cluster"
+"""End of the name of a kind: a cluster of such servers."""
 
 StartServer = Callable[..., Server]
 
 
 def server_url(kind: str = "redis") -> str:
-    """Return the URL of a server for tests; skip the test without one."""
+    """Return the URL of a server or cluster for tests; skip the test without one."""
     try:
         import redis  # noqa: F401, PLC0415  (an extra)
     except ModuleNotFoundError:
         absent(NAME, "redis-py is not installed")
-    variable = VARIABLES[kind]
+    variable = f"DUELINE_TEST_{kind.replace('-', '_').upper()}"
     if url := os.environ.get(variable, ""):
         return url
-    server = Server(kind)
+    is_cluster = kind.endswith(CLUSTER)
+    server = Slots(kind.removesuffix(CLUSTER)) if is_cluster else Server(kind)
     if not server.is_ready():
-        absent(NAME, f"no {kind} server runs: `make redis-up`, or {variable}=redis://…")
+        start = "`python -m tools.redis up --cluster`" if is_cluster else "`make redis-up`"
+        name = NAME + CLUSTER if is_cluster else NAME
+        absent(name, f"no {kind} runs: {start}, or {variable}=redis://…")
     return server.url
 
 

@@ -4,7 +4,8 @@
 `--store cassandra` for a node, with `--nodes 3` for a ring of three.
 There, with `--centres`, each node stands in a data centre of its own, and each process in one of
 them; with `--astray` the clocks of half the processes are ten minutes off, as on other machines.
-`--store postgres` or `--store redis` for a server of its own, which is struck too.
+`--store postgres` or `--store redis` for a server of its own, which is struck too;
+`--store redis-cluster` for a cluster of three primaries and their replicas.
 `--store full-disk` for a file on a small disk that is full now and then; root may mount it, and
 for others it is skipped. `--store silent-disk` for one that stands still now and then, while
 workers are told to end. `--jumping` for processes whose wall clocks jump by ten minutes.
@@ -25,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from simulation.judge import Report
-from tests.kills.cluster import struck_cluster, struck_redis
+from tests.kills.cluster import struck_cluster, struck_redis, struck_slots
 from tests.kills.disk import MountError, frozen_disk, small_disk
 from tests.kills.jumps import NoLibraryError
 from tests.kills.loop import Loop
@@ -39,6 +40,7 @@ DEFAULTS = {
     "silent-disk": {"KILLS": 10, "PAUSES": 0, "JOBS": 10_000, "FREEZES": 20},
     "postgres": {"KILLS": 30, "PAUSES": 5, "JOBS": 10_000, "STRIKES": 5},
     "redis": {"KILLS": 30, "PAUSES": 5, "JOBS": 10_000, "STRIKES": 12},
+    "redis-cluster": {"KILLS": 30, "PAUSES": 5, "JOBS": 10_000, "STRIKES": 12},
     "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODES": 1, "STRIKES": 6},
 }
 
@@ -139,6 +141,9 @@ def _run(chosen: argparse.Namespace, seed: int, asked: Mapping[str, int | None])
         if store == "redis":
             with struck_redis(server, seed) as redis:
                 return loop(diaries, server=redis, server_strikes=counts["STRIKES"]).run()
+        if store == "redis-cluster":
+            with struck_slots(server, seed) as slots:
+                return loop(diaries, server=slots, server_strikes=counts["STRIKES"]).run()
         nodes, strikes = counts["NODES"], counts["STRIKES"]
         least_s, most_s = chosen.silence
         silence = Silence(

@@ -8,18 +8,19 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.harness.postgres import port_of_own, server, statement
+from tests.harness.redis_cluster import SlotMove
 from tests.harness.relay import Relay, free_port, relay_to
 from tests.harness.servers import migrate
 from tests.kills.processes import children_of, signal_all
 from tests.kills.ring import Over
 from tools.postgres import Cluster, PostgresError
-from tools.redis import RedisError, Server
+from tools.redis import RedisError, Server, Slots, slot_of
 from tools.redis.server import HOST
 
 SILENT_S: Final = 0.5, 6.0
@@ -36,6 +37,8 @@ MUTES: Final[Mapping[str, tuple[bool, bool]]] = {
 """What is swallowed on connections that stay open: requests, answers."""
 
 SLOW_S: Final = 0.3
+
+SLOT: Final = slot_of("dueline")
 
 COMMON: Final = ("killed", "paused", *MUTES, "mute to all", "slow")
 """What happens to every server."""
@@ -58,13 +61,16 @@ class StruckServer(ABC):
         """Take a server that runs, the relay to it, and the seed of what happens to them."""
         self._cluster = cluster
         self._relay = relay
+        self._begin(seed, COMMON)
+        self.url = cluster.url
+        self.urls = [relay.url(cluster.url)]
+
+    def _begin(self, seed: int, common: Sequence[str]) -> None:
         self._choice = random.Random(seed)
-        kinds = (*COMMON, *self.own_kinds)
+        kinds = (*common, *self.own_kinds)
         self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(kinds, len(kinds)))
         self._struck: Counter[str] = Counter()
         self._over: list[Over] = []
-        self.url = cluster.url
-        self.urls = [relay.url(cluster.url)]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -184,6 +190,70 @@ class StruckRedis(StruckServer):
             case "replica":  # of a primary that does not exist
                 server.ask("REPLICAOF", HOST, "1")
                 self._later(lambda: server.ask("REPLICAOF", "NO", "ONE"))
+
+
+class StruckSlots(StruckServer):
+    """A cluster of Redis servers whose replicas confirm each write."""
+
+    own_kinds = (
+        "primary killed", "primary paused", "replica killed", "slot moved", "functions deleted",
+        "clients killed",
+    )  # fmt: skip
+    start_errors = (RedisError,)
+
+    def __init__(self, cluster: Slots, seed: int) -> None:
+        self._slots = cluster
+        self._begin(seed, ())
+        self.url = f"{cluster.url}?wait=1"
+        self.urls = [self.url]
+
+    def may_strike(self) -> bool:
+        return not self._over and self._slots.is_ready()
+
+    def strike(self) -> None:
+        kind = next(self._kinds)
+        self._struck[kind] += 1
+        pid = self._slots.primary_of(SLOT).pid
+        assert pid is not None, "the server ended by itself"
+        self._strike(kind, pid)
+
+    def _strike(self, kind: str, pid: int) -> None:
+        primary, replica = self._slots.pair(SLOT)
+        match kind:
+            case "primary killed":
+                primary.kill()
+                self._later(primary.start)
+            case "replica killed":
+                replica.kill()
+                self._later(replica.start)
+            case "primary paused":
+                os.kill(pid, signal.SIGSTOP)
+                self._later(lambda: os.kill(pid, signal.SIGCONT))
+            case "slot moved":
+                SlotMove(self._slots, SLOT).run()
+            case "functions deleted":
+                primary.ask("FUNCTION", "FLUSH")
+            case "clients killed":
+                primary.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def wait_ready(self) -> None:
+        self.heal(math.inf)
+        self._slots.wait()
+
+
+@contextmanager
+def struck_slots(folder: Path, seed: int) -> Iterator[StruckSlots]:
+    """Run a cluster of Redis servers of the loop's own, in an empty folder."""
+    cluster = Slots("redis", folder, ports=[free_port() for _ in range(12)])
+    try:
+        cluster.start()
+        struck = StruckSlots(cluster, seed)
+        try:
+            yield struck
+        finally:
+            struck.heal(math.inf)
+    finally:
+        cluster.remove()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from tools.redis.cluster import Slots
 from tools.redis.server import KINDS, RedisError, Server, install
 from tools.redis.watched import Watched
 
@@ -14,10 +15,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     options = _parser().parse_args(arguments)
     kinds = options.only or KINDS
+    groups: Sequence[Server | Watched | Slots]
     if options.sentinel:
         watched = Watched(next(iter(kinds)))
         servers = [*watched.servers.values(), *watched.sentinels]
-        groups: Sequence[Server | Watched] = [watched]
+        groups = [watched]
+    elif options.cluster:
+        groups = clusters = [Slots(kind, fsync=options.fsync) for kind in kinds]
+        servers = [server for cluster in clusters for server in cluster.servers]
     else:
         groups = servers = [Server(kind, fsync=options.fsync) for kind in kinds]
     try:
@@ -53,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fsync", default="everysec", choices=["always", "everysec", "no"])
     parser.add_argument(
         "--sentinel", action="store_true", help="a primary, a replica and sentinels, of one kind"
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="three primaries and their replicas, of each kind"
     )
     parser.add_argument("--remove", action="store_true", help="with down: delete the data")
     return parser

@@ -96,6 +96,10 @@ class Server:
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
+        self.start_with()
+
+    def start_with(self, *words: str) -> None:
+        """Start the server with more arguments, and wait until it answers."""
         if self.is_ready():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,8 +108,9 @@ class Server:
             "pidfile": str(self.folder / "pid"), "logfile": str(self.log), "daemonize": "yes",
             "repl-diskless-sync-delay": "0", **self._settings,
         }  # fmt: skip
-        words = [word for name, value in wanted.items() for word in (f"--{name}", value)]
-        self._run(words)
+        self._run(
+            [word for name, value in wanted.items() for word in (f"--{name}", value)] + [*words]
+        )
 
     def _run(self, words: Sequence[str]) -> None:
         """Run the program, and wait until it answers."""

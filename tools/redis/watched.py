@@ -90,6 +90,11 @@ class Watched:
         ports = [int(lines[4]) for lines in named if len(lines) > 4]  # an array of two strings
         return self.servers[max(set(ports), key=ports.count)]
 
+    def pair(self) -> tuple[Server, Server]:
+        """Return the primary and its replica."""
+        primary = self.primary()
+        return primary, next(each for each in self.servers.values() if each is not primary)
+
     def wait(self) -> Server:
         """Wait until the primary has a replica and could be replaced by it; return it."""
         give_up_s = time.monotonic() + FAILOVER_S
@@ -112,8 +117,8 @@ class Watched:
         give_up_s = time.monotonic() + FAILOVER_S
         while (after := self.primary()) is before and time.monotonic() < give_up_s:
             time.sleep(0.05)
-        before.start()
-        before.ask("REPLICAOF", HOST, str(after.port))
+        # As a primary, it would accept writes until it is demoted.
+        before.start_with("--replicaof", HOST, str(after.port))
         return self.wait()
 
     def stop(self) -> None:

@@ -326,6 +326,12 @@ def _confirmations(fact: str, _: Mapping[str, str]) -> Check:
     return Check(name, "good", fact)
 
 
+def _cluster(fact: str, _: Mapping[str, str]) -> Check:
+    if fact.startswith("fail"):
+        return Check("cluster", "bad", fact, "See CLUSTER INFO: each slot needs a primary.")
+    return Check("cluster", "good", fact)
+
+
 _COMPACT: Final = (
     "Alter the table to UnifiedCompactionStrategy (LeveledCompactionStrategy before 5.0)."
 )
@@ -360,5 +366,6 @@ _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
     "memory": _memory,
     "append-only file": _append_only_file,
     "replicas that confirm": _confirmations,
+    "cluster": _cluster,
 }
 """The check of each fact, by its name; a check also gets all other facts."""

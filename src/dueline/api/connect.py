@@ -43,9 +43,9 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
             (stores/postgres/address.py);
             `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
             (stores/cassandra/url.py);
-            `redis://user:password@host/0`, `rediss://`, `unix:///socket`, `valkey://` or
-            `redis+sentinel://host,host/service/0`, with `?prefix=`, `&wait=` and other options
-            (stores/redis/address.py).
+            `redis://user:password@host/0`, `rediss://`, `unix:///socket`, `valkey://`,
+            `redis+sentinel://host,host/service/0` or `redis+cluster://host,host`, with `?prefix=`,
+            `&wait=` and other options (stores/redis/address.py).
         clock: The machine's clock; by default the system's.
 
     Raises:
@@ -63,7 +63,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         return _postgres(url, options, clock or SystemClock())
     if parts.scheme == "cassandra":
         return _cassandra(url, options, clock or SystemClock())
-    kind = parts.scheme.removesuffix("+sentinel")
+    kind = parts.scheme.removesuffix("+sentinel").removesuffix("+cluster")
     if kind in ("redis", "rediss", "unix", "valkey", "valkeys"):
         return _redis(url, options, clock or SystemClock())
     raise ConfigError(

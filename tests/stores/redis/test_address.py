@@ -29,6 +29,14 @@ def test_a_url_may_name_sentinels() -> None:
     assert repr(address) == "valkeys+sentinel://one:1,two:26379,::1:3/main/2"
 
 
+def test_a_url_may_name_nodes_of_a_cluster() -> None:
+    address = address_of("rediss+cluster://shop:pw@one:1,two", {"prefix": "jobs"})
+    assert address.nodes == (("one", 1), ("two", 6379))
+    assert (address.host, address.is_tls) == ("one", True)
+    assert dict(address.settings) == {"db": 0, "username": "shop", "password": "pw"}
+    assert repr(address) == "rediss+cluster://one:1,two:6379?prefix=jobs"
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -42,6 +50,8 @@ def test_a_url_may_name_sentinels() -> None:
         "redis+sentinel://host:26379",
         "redis+sentinel://host:port/service/0",
         "redis+sentinel://host/service/mail",
+        "redis+cluster://host/1",
+        "redis+cluster://host:port",
         "redis://:secret#@host/0",
         "unix://",
     ],

@@ -12,7 +12,7 @@ from tests.harness.redis import NAMES, new_url
 pytestmark = pytest.mark.redis
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[*NAMES, "redis-cluster"])
 def app(request: pytest.FixtureRequest) -> Iterator[Dueline]:
     app = Dueline(new_url(request.param))
     yield app

@@ -25,17 +25,20 @@ def identity(tmp_path: Path) -> Identity:
     return make_identity(tmp_path, name="jobs.dueline.test", address=HOST)
 
 
-@pytest.fixture
-def address(start_server: StartServer, identity: Identity) -> str:
-    """The host and port of a server that speaks TLS; its other port stays plain."""
-    port = free_port()
-    settings = {
+def tls_settings(identity: Identity, port: int) -> dict[str, str]:
+    return {
         "tls-port": str(port),
         "tls-auth-clients": "no",
         "tls-cert-file": str(identity.certificate),
         "tls-key-file": str(identity.key),
     }
-    start_server(settings=settings)
+
+
+@pytest.fixture
+def address(start_server: StartServer, identity: Identity) -> str:
+    """The host and port of a server that speaks TLS; its other port stays plain."""
+    port = free_port()
+    start_server(settings=tls_settings(identity, port))
     return f"{HOST}:{port}"
 
 
@@ -58,6 +61,23 @@ def test_an_authority_of_ones_own_is_trusted_by_its_file(
     address: str, identity: Identity, scheme: str
 ) -> None:
     run_a_job(f"{scheme}://{address}/0?ca={identity.certificate}")
+
+
+@WITH_TLS
+def test_nodes_of_a_cluster_speak_tls(start_server: StartServer, identity: Identity) -> None:
+    port = free_port()
+    settings = {
+        **tls_settings(identity, port),
+        "tls-ca-cert-file": str(identity.certificate),
+        "tls-cluster": "yes",
+        "cluster-enabled": "yes",
+        "cluster-port": str(free_port()),
+    }
+    server = start_server(settings=settings)
+    server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+    while "cluster_state:ok" not in "".join(server.lines("CLUSTER", "INFO")):
+        pass
+    run_a_job(f"rediss+cluster://{HOST}:{port}?ca={identity.certificate}")
 
 
 @WITH_TLS

@@ -1,27 +1,33 @@
 """Replicas that confirm writes, and sentinels that promote them."""
 
 import os
+import re
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 
 from dueline import Dueline, Job
+from dueline.admin.health import examine
 from dueline.api.connect import open_store
+from dueline.core.clock import SystemClock
 from dueline.core.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.core.store import Drop
 from dueline.store_tests.calls import claim, lane_of, new_job, put_in, rows_in
-from tests.harness.redis import NAME, StartServer, free_port
+from tests.harness.queues import queues_on
+from tests.harness.redis import StartServer
 from tests.harness.redis_load import disturb_during_load
-from tests.harness.servers import absent
-from tools.redis import RedisError, Server, Watched
+from tests.stores.redis.conftest import Watching
+from tools.redis import Server, Watched
 from tools.redis.server import HOST
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 FAILOVERS = 10
+ANSWER_S = 0.5
+"""Time in which a thread notes the answer of a server that was killed since, in seconds."""
 
 
 def send(server: Server, number: signal.Signals) -> None:
@@ -63,18 +69,6 @@ def test_a_user_without_the_right_to_wait_is_told(start_server: StartServer) -> 
         put_in(store, new_job(1))
 
 
-@pytest.fixture(params=["redis", "valkey"])
-def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]:
-    """Start a primary, a replica and three sentinels."""
-    watched = Watched(request.param, tmp_path, ports=[free_port() for _ in range(5)])
-    try:
-        watched.start()
-    except RedisError as error:
-        absent(NAME, str(error))
-    yield watched
-    watched.remove()
-
-
 def test_sentinels_name_the_primary(watched: Watched) -> None:
     with closing(open_store(watched.url)) as store:
         put_in(store, new_job(1))
@@ -104,9 +98,40 @@ def test_the_password_is_given_to_sentinels_that_want_one(watched: Watched) -> N
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_failovers_lose_nothing_that_a_replica_has_confirmed(watched: Watched) -> None:
-    url = f"{watched.url}?wait=1&timeout=1s"
-    disturb_during_load(url, watched.fail_over, times=FAILOVERS)
+def test_failovers_lose_nothing_that_a_replica_has_confirmed(watching: Watching) -> None:
+    load = disturb_during_load(f"{watching.url}&wait=1", watching.fail_over, times=FAILOVERS)
+    print(f"{len(load.lost)} of {load.acknowledged} lost, {load.claims} claims")  # noqa: T201
+
+
+def offset(server: Server, name: str) -> int:
+    """Return how much of the log of its writes a server has sent or applied."""
+    found = re.search(rf"\b{name}:(\d+)", server.info("replication"))
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_failovers_without_confirmation_lose_what_the_replica_lacked(watching: Watching) -> None:
+    spans: list[tuple[float, float]] = []
+
+    def fail_over() -> None:
+        primary, replica = watching.pair()
+        while True:
+            began_s, sent = time.monotonic(), offset(primary, "master_repl_offset")
+            if offset(replica, "slave_repl_offset") >= sent:
+                break
+        primary.kill()
+        spans.append((began_s, time.monotonic() + ANSWER_S))
+        watching.fail_over()
+
+    load = disturb_during_load(watching.url, fail_over, times=FAILOVERS, may_lose=True)
+    assert not load.outside(spans)
+    print(f"{len(load.lost)} of {load.acknowledged} lost, {len(load.again)} ran again")  # noqa: T201
+    with closing(open_store(watching.url)) as store:
+        checks = examine(queues_on(store, SystemClock()).engine).checks
+    (check,) = (check for check in checks if check.name == "replicas that confirm")
+    assert check.verdict == "warning"
+    assert "wait=1" in check.advice
 
 
 def runs_again_after(url: str, disturb: Callable[[], object]) -> None:

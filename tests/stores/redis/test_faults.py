@@ -26,7 +26,7 @@ from dueline.store_tests.calls import (
     row_of,
     rows_in,
 )
-from dueline.stores.redis import connection
+from dueline.stores.redis import connection, links
 from tests.harness.redis import StartServer, free_port
 from tools.redis import Server
 
@@ -301,7 +301,7 @@ def test_an_answer_that_is_lost_is_read_again(
         put_in(store, *new_jobs(3))
         (held, stale, _) = claim(store, lane_of()).jobs
         assert list(store.settle([Drop(stale)])) == [True]
-        ask, is_lost = connection._ask, [False]
+        ask, is_lost = links.ask, [False]
 
         def lose(driver: object, command: Sequence[object]) -> object:
             answer = ask(driver, command)
@@ -310,7 +310,7 @@ def test_an_answer_that_is_lost_is_read_again(
                 raise redis.ConnectionError("lost")
             return answer
 
-        monkeypatch.setattr(connection, "_ask", lose)
+        monkeypatch.setattr(connection, "ask", lose)
         is_lost[0] = True
         assert list(store.settle([Drop(held), Drop(stale)])) == [True, False]
         is_lost[0] = True

@@ -21,3 +21,12 @@ class TestRedis(SharedLaws, ModelLaws):
 @pytest.mark.long
 class TestValkey(TestRedis):
     kind = "valkey"
+
+
+class TestCluster(TestRedis):
+    kind = "redis-cluster"
+
+
+@pytest.mark.long
+class TestValkeyCluster(TestRedis):
+    kind = "valkey-cluster"

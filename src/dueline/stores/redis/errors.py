@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from redis.exceptions import AskError
+
 from dueline.core.errors import ConfigError, DuelineError, StoreReplaced, StoreUnavailable
 from dueline.stores.redis.address import Address
 
@@ -27,7 +29,10 @@ _SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
     ("NOREPLICAS|Not enough good replicas", StoreUnavailable, ("Too few replicas are connected "
      "(min-replicas-to-write).")),
     ("loading the dataset|Link with MASTER|TRYAGAIN", StoreUnavailable, "The server is starting."),
+    ("cluster is down|[Hh]ash slot not served|non local key", StoreUnavailable, ("A slot of the "
+     "cluster has no primary, or moves to another node: see CLUSTER INFO.")),
     ("BUSY", StoreUnavailable, "Another script blocks the server: see SCRIPT KILL."),
+    ("cluster support disabled", ConfigError, "It is a single server: use redis://."),
     ("unknown command|FUNCTION", ConfigError, ("Use Redis 7.0 or Valkey, directly: a proxy "
      "or its settings forbid functions.")),
     ("CERTIFICATE_VERIFY_FAILED|[Cc]ertificate", ConfigError, ("Name the file of its authority in "
@@ -41,6 +46,11 @@ _SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
 
 def translated(error: Exception, address: Address) -> DuelineError:
     """Translate an error after which nothing was written."""
+    if isinstance(error, AskError):
+        return StoreUnavailable(
+            f"{address} refuses a call: its slot moves to another node.",
+            hint="It is available again when the slot is there.",
+        )
     text = (str(error) or type(error).__name__).strip().rstrip(".")
     for sign, kind, hint in _SIGNS:
         if re.search(sign, text):

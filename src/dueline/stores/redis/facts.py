@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from dueline.stores.redis.address import Address
 from dueline.stores.redis.connection import Connections
 from dueline.stores.redis.durability import guarantees
 from dueline.stores.redis.library import SCHEMA_VERSION
@@ -29,8 +30,10 @@ def facts_of(connections: Connections) -> Mapping[str, str]:
         ),
         "replicas that confirm": f"{connections.address.wait} wanted,"
         f" {replication.get('connected_slaves', '?')} connected"
-        f"{', and sentinels that promote them' if connections.address.sentinels else ''}",
+        f"{_promoters(connections.address)}",
     }
+    if cluster := connections.cluster():
+        facts["cluster"] = cluster
     if replication.get("role") == "slave":
         facts["read-only"] = "the server is a replica"
     if settings is not None:
@@ -50,6 +53,13 @@ def _fill(memory: Mapping[str, str]) -> str:
     return (
         f"{memory.get('used_memory_human')} of {memory.get('maxmemory_human')}, {used / most:.0%}"
     )
+
+
+def _promoters(address: Address) -> str:
+    """Return who makes a replica the primary."""
+    if address.sentinels:
+        return ", and sentinels that promote them"
+    return ", and a cluster that promotes them" if address.nodes else ""
 
 
 def _loss(wait: int) -> str:

@@ -38,6 +38,7 @@ from dueline.stores.redis import facts
 from dueline.stores.redis import rows as packing
 from dueline.stores.redis.address import Address
 from dueline.stores.redis.connection import Connections
+from dueline.stores.redis.links import Nodes
 from dueline.stores.redis.operations import (
     PART,
     Operations,
@@ -66,7 +67,7 @@ class RedisStore(WalksByTime):
 
     def __init__(self, address: Address, *, clock: Clock) -> None:
         self._address = address
-        self._connections = Connections(address, clock)
+        self._connections = Connections(address, Nodes(address, clock), clock)
         self._notified = Notified()
         self._inserts = ServerCommit(self._insert)
 

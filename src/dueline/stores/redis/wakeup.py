@@ -14,7 +14,8 @@ from typing import Any
 from dueline.core.errors import DuelineError
 from dueline.core.wakeup import Wakeup, read_wakeup
 from dueline.stores.idle_wakeups import PATIENCE_S, RECONNECT_S, IdleWakeups, Notified
-from dueline.stores.redis.connection import LOST, Connections
+from dueline.stores.redis.connection import Connections
+from dueline.stores.redis.links import LOST
 from dueline.stores.redis.operations import WAKEUP_BYTES_MAX
 
 

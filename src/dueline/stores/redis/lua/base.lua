@@ -1,6 +1,6 @@
 -- What all functions share. A store is a few keys with one prefix:
 --
--- about        hash: id (identity), run (server process), base (lowest new fence), schema
+-- about        hash: id (identity), run (server process), base (lowest new fence), schema, cluster
 -- j            hash: a job's id -> its row, see row.lua; b: a long body by the job's id
 -- z:LANE       sorted set of the rows of a lane: at, id; all scores are 0, so order is by bytes
 -- n            sorted set of the lanes that have rows
@@ -53,7 +53,7 @@ end
 local function open(keys, args)
   if not call then start() end
   prefix = sub(keys[1], 1, -6)
-  local about = call('HMGET', keys[1], 'id', 'base', 'run')
+  local about = call('HMGET', keys[1], 'id', 'base', 'run', 'cluster')
   local id, run = sub(args[1], 1, 32), sub(args[1], 33)
   if about[1] ~= id then
     return redis.error_reply('REPLACED the store has another identity, or none')
@@ -62,6 +62,9 @@ local function open(keys, args)
     return redis.error_reply('GREET again')
   end
   fence_base = tonumber(about[2] or '0')
+  -- While a slot moves, its keys are on two nodes, and a key that does not exist is refused: now, and
+  -- not in the middle of the writes.
+  if about[4] then call('EXISTS', prefix .. 'none') end
 end
 
 -- Call a command with many arguments, a part at a time.
@@ -117,7 +120,7 @@ local function missing_right(about, wait)
   end
 end
 
--- proposed id, server process, known id, number of replicas that confirm
+-- proposed id, server process, known id, number of replicas that confirm, whether in a cluster
 redis.register_function{function_name = '@_hello', callback = function(keys, args)
   if not call then start() end
   local missing = missing_right(keys[1], args[4])
@@ -137,5 +140,6 @@ redis.register_function{function_name = '@_hello', callback = function(keys, arg
     local base = math.max(now[1] * 1000000 + now[2], tonumber(about[4] or '0') + LOST_FENCES)
     call('HSET', keys[1], 'run', args[2], 'base', string.format('%.0f', base))
   end
+  if args[5] == '1' then call('HSET', keys[1], 'cluster', '1') end
   return {id, schema}
 end, flags = {'allow-oom'}}
