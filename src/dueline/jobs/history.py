@@ -18,7 +18,7 @@ from dueline.core.attempt import (
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.ids import derived
-from dueline.core.job import Job
+from dueline.core.job import Job, State
 from dueline.core.lane import Lane, limits_text, living_queue, tenant_of
 from dueline.core.pagination import rows_in
 from dueline.core.store import Row, Store, Streams
@@ -250,16 +250,23 @@ def _rows_of_each(done: Sequence[Ended]) -> list[Row]:
     return [row_of(attempt_of(attempt, outcome="done", error=""), attempt.job) for attempt in done]
 
 
-def died(
-    before: Job, *, outcome: str = "crashed", error: str = "The worker died, or lost its lease."
-) -> Attempt:
+def died(before: Job) -> Attempt:
     """Return the history's row of an attempt whose worker died; the next claimer writes it.
+
+    A worker holds jobs that it has not started, which another job's crash takes along: they have
+    not crashed, and were given back.
 
     Args:
         before: The row as the dead worker's claim left it; the attempt ended with its lease.
-        outcome: Its outcome in the history.
-        error: Its error.
     """
+    if before.state == State.STARTED:
+        return died_as(before, "crashed", "The worker died, or lost its lease.")
+    text = "The worker died, or lost its lease, before it noted that the job had started."
+    return died_as(before, "given_back", text)
+
+
+def died_as(before: Job, outcome: str, error: str) -> Attempt:
+    """Return the row of an attempt whose worker died, with this outcome and error."""
     ended = Ended(before, Crashed(error), started_us=0, ended_us=before.at_us)
     return attempt_of(ended, outcome=outcome, error=error)
 

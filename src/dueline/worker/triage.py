@@ -11,7 +11,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import dead_of_poison, is_poison, lost
 from dueline.core.tuples import field, made
-from dueline.jobs.history import attempt_of, died
+from dueline.jobs.history import attempt_of, died_as
 from dueline.jobs.results import kept_us
 from dueline.tasks.progress import Progress
 from dueline.worker.assignment import Assignment
@@ -173,9 +173,7 @@ def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> EndedBeforeRun | 
     elif before is not None and is_poison(job.crashes):
         outcome = dead_of_poison(job.crashes, now_us)
     if outcome is not None and before is not None:  # the attempt in which the last worker died
-        return EndedBeforeRun(
-            job, outcome, died(before, outcome=outcome.state, error=outcome.error)
-        )
+        return EndedBeforeRun(job, outcome, died_as(before, outcome.state, outcome.error))
     if outcome is None:
         outcome = _unfit(job, now_us)
     if outcome is None:

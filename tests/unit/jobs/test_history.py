@@ -8,10 +8,18 @@ from hypothesis import strategies as st
 
 from dueline.core.attempt import Attempt, Done, Ended, Failed, digest_of
 from dueline.core.errors import StoreCorrupt
-from dueline.core.job import Job
+from dueline.core.job import Job, State
 from dueline.core.lane import Lane
 from dueline.core.store import Row, Store
-from dueline.jobs.history import Follower, attempt_of, attempts, died, row_of, rows_of_ended
+from dueline.jobs.history import (
+    Follower,
+    attempt_of,
+    attempts,
+    died,
+    died_as,
+    row_of,
+    rows_of_ended,
+)
 from dueline.jobs.history_batch import ATTEMPTS_MAX, attempts_in, is_bundle, size_of, unbundled
 from tests.harness.clocks import NOW_US
 from tests.harness.history_rows import JOBS, claimed, done_of, rows_of_each
@@ -145,12 +153,19 @@ def test_a_follower_returns_attempts_in_the_order_of_their_ends(store: Store) ->
 
 def test_the_attempt_of_a_dead_worker_ends_with_its_lease() -> None:
     # R1: the next claimer writes it, of the row as it was
-    attempt = died(claimed())
+    attempt = died(claimed()._replace(state=State.STARTED))
     assert (attempt.outcome, attempt.error) == ("crashed", "The worker died, or lost its lease.")
     assert (attempt.started_us, attempt.ended_us) == (0, NOW_US + 90)
     assert (attempt.worker, attempt.fence) == ("here:1:abcd", 3)
-    poison = died(claimed(), outcome="dead", error="Poison")
+    poison = died_as(claimed(), "dead", "Poison")
     assert (poison.outcome, poison.error, poison.ended_us) == ("dead", "Poison", NOW_US + 90)
+
+
+def test_a_job_that_a_dead_worker_had_not_started_was_given_back() -> None:
+    # it has not crashed: another job of the worker has
+    attempt = died(claimed()._replace(state=State.CLAIMED))
+    assert (attempt.outcome, attempt.ended_us) == ("given_back", NOW_US + 90)
+    assert "before it noted that the job had started" in attempt.error
 
 
 def test_a_worker_that_tells_its_own_end_and_the_next_claimer_write_one_id() -> None:

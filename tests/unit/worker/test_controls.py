@@ -218,7 +218,7 @@ def test_a_wish_is_asked_for_again_while_the_store_is_away(
     assert bench.run() == []
     assert len(failed) == 2
     assert outcome_of(queues, taken.id)[0] == "cancelled"
-    assert sorted(words(queues)) == ["cancelled", "crashed"]
+    assert sorted(words(queues)) == ["cancelled", "given_back"]
 
 
 def test_the_history_of_a_dead_attempt_is_told_when_the_store_is_back(
@@ -239,7 +239,7 @@ def test_the_history_of_a_dead_attempt_is_told_when_the_store_is_back(
     swap(queues, store=Away(queues.engine.store, {}))
     assert Bench(queues, clock).run() == [1]
     assert failed == [True]
-    assert sorted(words(queues)) == ["crashed", "done"]
+    assert sorted(words(queues)) == ["done", "given_back"]
 
 
 # --- cancel: the handler ---------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_an_expired_job_whose_worker_died_is_told_of_twice(
     claim_all(queues)
     clock.advance(us=LEASE_US + 1)
     assert Bench(queues, clock).run() == []
-    assert words(queues) == ["crashed", "expired"]
+    assert words(queues) == ["given_back", "expired"]
 
 
 def test_options_that_cannot_be_read_end_a_job(queues: Queues, clock: HandClock) -> None:
@@ -198,7 +198,7 @@ def test_a_job_whose_worker_died_after_its_start_is_lost(once: Queues, clock: Ha
     mark(once, claimed[0])
     clock.advance(us=LEASE_US + 1)
     assert Bench(once, clock).run() == [2]
-    assert sorted(words(once)) == ["crashed", "done", "lost"]
+    assert sorted(words(once)) == ["done", "given_back", "lost"]
     outcome = once.find(started.id).outcome
     assert outcome is not None
     assert outcome.state == "lost"
