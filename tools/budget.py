@@ -17,7 +17,7 @@ HOT = "Hot path: the benchmark `"
 """What the docstring of a module says that may use `dueline.core.tuples`; a row of `make bench`."""
 
 LIMITS = {
-    "questions about transactions": 26,
+    "questions about transactions": 24,
     "questions about the distance of the store": 10,
     "questions about an optional ability": 14,
     "loops over `one`": 38,
@@ -27,8 +27,9 @@ LIMITS = {
     # Group commits on servers and of coroutines. Lanes of functions that have begun.
     # Walks, whose pages cost the same.
     # Long calls in parts on Redis. What calls of a task share is prepared once.
+    # Results of ends share records where ends are not transactions.
     # A cluster of Redis: its nodes, and slots that move.
-    "lines of src": 99_970,
+    "lines of src": 100_025,
 }
 
 

@@ -24,6 +24,7 @@ from dueline.core.tuples import field, made
 from dueline.jobs import called_jobs, decisions, results, unique_records
 from dueline.jobs.decisions import Cell, Decision
 from dueline.jobs.history import AttemptAndJob, happened, rows_of_ended
+from dueline.jobs.results import Kept
 from dueline.workflows import records
 
 OUTCOME_LEASE_US = 30_000_000
@@ -98,7 +99,8 @@ def decision_of(finished: Finished) -> Decision:
     """Return the decision that ends a job; of a row with an outcome, the one that ended it."""
     job, end = finished
     attempt = None if end.attempt is None else (end.attempt, job)
-    decision = Decision(Drop(job), _effects(job, end), partial(_cell_of, job, end), attempt)
+    cell = partial(_cell_of, job, end)
+    decision = Decision(Drop(job), _effects(job, end), cell, attempt, _kept_together(job, end))
     if not job.opts:
         return decision
     if end.successor is None:
@@ -119,13 +121,23 @@ def _cell_of(job: Job, end: Finish) -> Cell:
     return Cell(move, Drop(job._replace(token=token, outcome=outcome)))
 
 
+def _kept_together(job: Job, end: Finish) -> Kept | None:
+    """Return the result of a job whose record others may share."""
+    if job.opts or end.outcome.state != "done" or not end.keep_us:
+        return None
+    return Kept(job, end.outcome.ended_us, end.outcome.value.encode(), end.keep_us)
+
+
 def _effects(job: Job, end: Finish) -> Group:
-    """Return what an ending leaves behind, next to its history row; the same for every repeat."""
+    """Return what an ending leaves behind, next to its history row and a result that is shared.
+
+    It is the same for every repeat.
+    """
     commits: tuple[Commit, ...] = ()
     added: tuple[Job, ...] = () if end.successor is None else (end.successor,)
     if end.outcome.state == "dead":
         added = (*added, _dead_row(job, end))
-    elif end.keep_us:
+    elif end.keep_us and (job.opts or end.outcome.state != "done"):
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
     if job.opts:  # it may be a workflow step (rule W2), or the call of a function (rule D3)
         commits = (*commits, *records.record(job, end.outcome))

@@ -17,7 +17,7 @@ from dueline.core.clock import DAY_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Commit, Drop, Group, Move, Put, Store, Verdict
 from dueline.jobs.history import AttemptAndJob, row_of, rows_of_ended
-from dueline.jobs.results import merged
+from dueline.jobs.results import Kept, keep_each, merged
 
 RESEND_US_MAX: Final = DAY_US
 """No insert is repeated later: stores remember deleted keys for a limited time (rule C5)."""
@@ -52,6 +52,7 @@ class Decision(NamedTuple):
         `write` holds all that the rest depends on, and is never closed.
       attempt: The attempt whose history row follows; decisions that are applied together share
         such rows. If `opens` is None, nothing could repeat the row, and it comes first.
+      kept: The result that follows; decisions that are applied together share such records.
       takes: Carried writes of records, each on the version that it names; skipped elsewhere than
         in a transaction if the record has moved on (rule C6).
       unless: Conditions that only a transaction needs, since elsewhere rule B1 holds.
@@ -65,6 +66,7 @@ class Decision(NamedTuple):
     carried: Group = _NOTHING
     opens: Callable[[], Cell] | None = None
     attempt: AttemptAndJob | None = None
+    kept: Kept | None = None
     takes: Sequence[Commit] = ()
     unless: Sequence[Commit] = ()
     frees: Sequence[Commit] = ()
@@ -87,8 +89,8 @@ class Decision(NamedTuple):
         if self.opens is None:
             return self
         write, closed = self.opens()
-        return Decision(write, self.carried, None, self.attempt, self.takes, self.unless,
-                        self.frees, self.is_awaited, closed)  # fmt: skip
+        return Decision(write, self.carried, None, self.attempt, self.kept, self.takes,
+                        self.unless, self.frees, self.is_awaited, closed)  # fmt: skip
 
 
 def of_record(opened: Commit, carried: Group, closed: Put) -> Decision:
@@ -178,7 +180,7 @@ def settle(
         store.append(rows_of_ended((), first))
     opened = [
         decision.opened()
-        if decision.attempt or decision.takes or any(decision.carried)
+        if decision.attempt or decision.kept or decision.takes or any(decision.carried)
         else decision
         for decision in decisions
     ]
@@ -227,8 +229,8 @@ def verdicts_of(decisions: Sequence[Decision]) -> list[Verdict]:
 def group_of(decisions: Sequence[Decision], beside: Group = _NOTHING) -> Group:
     """Return the group of decisions, and of another group, for stores where it is a transaction."""
     verdicts, commits = list(beside.verdicts), list(beside.commits)
-    jobs, rows, attempts = list(beside.jobs), list(beside.rows), []
-    for write, carried, _, attempt, takes, unless, *_ in decisions:
+    jobs, rows, attempts, results = list(beside.jobs), list(beside.rows), [], []
+    for write, carried, _, attempt, kept, takes, unless, *_ in decisions:
         if isinstance(write, Commit):
             commits.append(write)
         else:
@@ -239,6 +241,9 @@ def group_of(decisions: Sequence[Decision], beside: Group = _NOTHING) -> Group:
         rows += carried.rows
         if attempt is not None:
             attempts.append(attempt)
+        if kept is not None:
+            results.append(kept)
+    commits += keep_each(results)
     rows += [row_of(*attempts[0])] if len(attempts) == 1 else rows_of_ended((), attempts)
     return Group(verdicts, merged(commits) if len(commits) > 1 else commits, jobs, rows)
 
@@ -289,6 +294,8 @@ def _follow(store: Store, made: Sequence[Decision]) -> list[bool]:
     attempts = [decision.attempt for decision in made if decision.attempt is not None]
     if attempts:
         carried = carried._replace(rows=[*carried.rows, *rows_of_ended((), attempts)])
+    if kept := [decision.kept for decision in made if decision.kept is not None]:
+        carried = carried._replace(commits=[*carried.commits, *keep_each(kept)])
     if any(carried) and not store.together([carried])[0]:
         return [False] * len(made)
     drops = [decision.closed for decision in made if isinstance(decision.closed, Drop)]

@@ -2,12 +2,14 @@
 
 An outcome has a time to live; a live job never has one (rule A5).
 
-On stores with transactions, jobs that succeed together share records, as their attempts share rows
-of the history. The key of such a record names a cell, a range of ids, in which a reader of one of
-its jobs looks. There are cells of two sizes: ids of one call count up, and ids of separate calls
-differ by their timestamps. Jobs that are few in their cells have records of their own. So have
-those with long results or with options, and those whose ids are not random: several processes may
-add these (rule E7).
+Jobs that succeed together share records, as their attempts share rows of the history. The key of
+such a record names a cell, a range of ids, in which a reader of one of its jobs looks. There are
+cells of two sizes: ids of one call count up, and ids of separate calls differ by their timestamps.
+Jobs that are few in their cells have records of their own. So have those with long results or with
+options, and those whose ids are not random: several processes may add these (rule E7).
+
+On stores without transactions, a process that completes the end of a job writes its result again,
+in another record with the same content.
 Hot path: the benchmark `default`.
 """
 
@@ -16,7 +18,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from struct import error as StructError  # noqa: N812  (it is a class)
 from struct import pack, unpack
-from typing import Final
+from typing import Final, NamedTuple
 
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import terms_of
@@ -49,6 +51,20 @@ _Line = tuple[str, int, bytes, Job]
 """A job that is done: the digits of its id, when it ended, its result, and the job."""
 
 _id_of, _digits_of = field(Job, "id"), itemgetter(0)
+
+
+class Kept(NamedTuple):
+    """The result of a job that is done, to be kept together with those of others.
+
+    Attributes:
+      ended_us: When it ended.
+      keep_us: How long it is kept.
+    """
+
+    job: Job
+    ended_us: int
+    value: bytes
+    keep_us: int
 
 
 class Shared(Cells, frozen=True, gc=False):
@@ -95,6 +111,18 @@ def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
     version, expires_us = ended_us.to_bytes(16), ended_us + keep_us
     put = Put(key, version, encode(outcome), None, expires_us, at_us=ended_us)
     return Commit(partition, (put,))
+
+
+def keep_each(kept: Sequence[Kept]) -> list[Commit]:
+    """Return the writes that keep results of successful jobs, each for its own time."""
+    by_time: dict[int, list[Kept]] = {}
+    for result in kept:
+        by_time.setdefault(result.keep_us, []).append(result)
+    commits: list[Commit] = []
+    for keep_us, same in by_time.items():
+        jobs, ended_us, values, _ = zip(*same, strict=True)
+        commits += keep_done(jobs, ended_us, values, keep_us=keep_us)
+    return commits
 
 
 def keep_done(
@@ -160,7 +188,8 @@ def _shared(start: str, lines: Sequence[_Line], keep_us: int) -> Put:
         value.decode() if isinstance(value, bytes) else [part.decode() for part in values],
     )
     key = f"{start}{ids[0]}{jobs[0].token.hex()}"
-    return Put(key, jobs[0].token, encode(shared), None, max(ended_us) + keep_us)
+    until_us = max(ended_us) + keep_us
+    return Put(key, jobs[0].token, encode(shared), None, until_us, at_us=max(ended_us))
 
 
 def _instants_of(column: tuple[int, ...]) -> int | str:
@@ -226,8 +255,6 @@ def read_many(store: Store, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
 def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
     """Return the outcomes of jobs that share records; of a job that ended twice, the last one."""
     found: dict[JobId, Outcome] = {}
-    if not store.transactional:
-        return found
     cells: dict[tuple[str, str], dict[str, JobId]] = {}
     for job_id in jobs:
         digits = job_id.hex()
@@ -254,7 +281,7 @@ def shared_near(store: Store, prefixes: Iterable[str]) -> Iterator[Shared]:
 
     For readers of many jobs: each record is read once.
     """
-    for prefix in prefixes if store.transactional else ():
+    for prefix in prefixes:
         partition, _ = _shared_in(prefix, 0)
         for record in records_in(store, partition, after=prefix, page_size=_NEAR):
             if not record.key.startswith(prefix):

@@ -9,10 +9,11 @@ from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.clock import DAY_US
 from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.ids import Ids, derived
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, Token
+from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Put, Store
 from dueline.jobs import results
-from dueline.jobs.completion import successes
+from dueline.jobs.completion import Finished, finish, finish_of, successes
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.worker.settler import Settler
@@ -158,10 +159,32 @@ def test_a_look_up_is_three_reads_at_most(store: Store) -> None:
         assert counting.calls <= reads
 
 
-def test_stores_without_transactions_have_none(clock: HandClock) -> None:
-    counting = FailingStore(SteppedMemoryStore(clock), {})
-    assert results.read(counting, JobId(Ids().one(NOW_US))) is None
-    assert counting.calls == 1
+def test_a_completed_end_has_the_same_result_twice(clock: HandClock) -> None:
+    store = SteppedMemoryStore(clock)
+    jobs = of(Ids().many(100, NOW_US))
+    keep(store, writes(jobs))
+    ended = found(store, jobs)
+    keep(store, writes([job._replace(token=Token(b"u" * 16)) for job in jobs]))
+    keep(store, [results.keep(jobs[0].id, Outcome("done", NOW_US, value="0"), keep_us=DAY_US)])
+    assert found(store, jobs) == ended
+    assert None not in ended
+
+
+def test_ends_without_transactions_share_records(clock: HandClock) -> None:
+    store = SteppedMemoryStore(clock)
+    jobs = of(Ids().many(40, NOW_US))
+    outcome = Outcome("done", NOW_US, value="7")
+    store.add([job._replace(token=UNCLAIMED_TOKEN) for job in jobs])
+    ends = [
+        Finished(
+            job._replace(token=UNCLAIMED_TOKEN), finish_of(job, outcome, None, QueueSettings())
+        )
+        for job in jobs
+    ]
+    assert finish(store, ends) == [True] * 40
+    assert found(store, jobs) == [outcome] * 40
+    assert all(shares(store, job) for job in jobs)
+    assert store.find([job.id for job in jobs]) == [None] * 40
 
 
 def test_a_damaged_record_is_reported(store: Store) -> None:
