@@ -29,7 +29,7 @@ LIMITS = {
     # Long calls in parts on Redis. What calls of a task share is prepared once.
     # Results of ends share records where ends are not transactions.
     # A cluster of Redis: its nodes, and slots that move.
-    "lines of src": 100_025,
+    "lines of src": 100_050,
 }
 
 

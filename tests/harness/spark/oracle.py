@@ -6,6 +6,7 @@ It shares no code with the pipeline, so that each table has an independent witne
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from math import floor
 from typing import Any
 
 from tests.harness.spark.tables import Line
@@ -169,15 +170,25 @@ def slo(starts: Sequence[Line], objective: float = OBJECTIVE) -> list[Line]:
 
 
 def fairness(minutes: Sequence[Line]) -> list[Line]:
-    """Compute Jain's index."""
-    cells: dict[Any, list[int]] = defaultdict(list)
+    """Compute who waited how much longer than a tenant with as many attempts."""
+    cells: dict[Any, list[tuple[str, int, int]]] = defaultdict(list)
     for row in minutes:
-        cells[row["queue"], row["minute"]].append(row["attempts"])
-    return [
-        {"queue": queue, "minute": at, "tenants": len(some), "attempts": sum(some),
-         "jain": sum(some) ** 2 / (len(some) * sum(one**2 for one in some))}
-        for (queue, at), some in cells.items()
-    ]  # fmt: skip
+        late_us = floor(row["lateness_us"] / row["attempts"])
+        cells[row["queue"], row["minute"]].append((row["tenant"], row["attempts"], late_us))
+    found: list[Line] = []
+    for (queue, at), some in cells.items():
+        over = {
+            tenant: late_us - min(us for _, other, us in some if other >= attempts)
+            for tenant, attempts, late_us in some
+        }
+        most = max(over.values())
+        latest = min(tenant for tenant, us in over.items() if us == most) if most else None
+        found.append(
+            {"queue": queue, "minute": at, "tenants": len(some),
+             "attempts": sum(attempts for _, attempts, _ in some),
+             "over_us": most, "tenant": latest}
+        )  # fmt: skip
+    return found
 
 
 def poison(failures: Sequence[Line]) -> list[Line]:

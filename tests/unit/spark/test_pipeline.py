@@ -277,12 +277,26 @@ def test_slo_and_fairness_are_what_they_are_called(tmp_path: Path) -> None:
     assert (slo["started"], slo["in_time"], slo["share"]) == (40, 30, 0.75)
     assert slo["burn_5m"] == 0.5
     [fair] = map(dict, rows_in(tmp_path, "fairness"))
-    assert (fair["tenants"], fair["jain"]) == (2, 40**2 / (2 * (30**2 + 10**2)))
+    assert (fair["tenants"], fair["over_us"], fair["tenant"]) == (2, 9_001_000, "b")
     later = BORN + 4000 * SECOND
     lake.add([attempt("c", 1, queue="other", claimed=later, ended=later + SECOND)])
     lake.run()
     old = {one["queue"]: one for one in map(dict, rows_in(tmp_path, "slo"))}["mail"]
     assert (old["started_1h"], old["burn_1h"], old["started_6h"]) == (0, None, 40)
+
+
+def test_a_tenant_with_fewer_jobs_that_waits_longer_is_told(tmp_path: Path) -> None:
+    """One with more jobs waits for its own."""
+    late = [(f"large {n}", "large", n) for n in range(9)] + [("small", "small", 2), ("few", "a", 9)]
+    lines = [
+        attempt(job, 1, tenant=tenant, started=BORN + (11 + seconds) * SECOND)
+        for job, tenant, seconds in late
+    ]
+    lake = Lake(tmp_path)
+    lake.add(lines)
+    lake.run()
+    [fair] = map(dict, rows_in(tmp_path, "fairness"))
+    assert (fair["tenants"], fair["tenant"], fair["over_us"]) == (3, "a", 7 * SECOND)
 
 
 def test_another_objective_counts_anew(tmp_path: Path) -> None:

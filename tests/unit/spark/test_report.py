@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 from dueline import Dueline
 from dueline.core.errors import NotFound
 from tests.harness.spark.lakes import Lake
-from tests.harness.spark.tables import BORN, SECOND, app_with_a_past, attempt, made, quiet
+from tests.harness.spark.tables import BORN, SECOND, Line, app_with_a_past, attempt, made, quiet
 
 
 def written(folder: Path) -> str:
@@ -47,6 +48,28 @@ def test_the_first_screen_says_what_was_lost_late_and_unfair(tmp_path: Path) -> 
     assert re.search(r"p99 &lt; .* on time", text[1])
     assert 'class="tile bad"' in tiles[3]
     assert re.search(r" 6 .*; most: ValueError: number # is one of fifty", text[3])
+
+
+def test_the_tile_of_fairness_measures_service_and_not_demand(tmp_path: Path) -> None:
+    def tile(lines: Sequence[Line]) -> str:
+        lake = Lake(tmp_path / str(len(lines)))
+        lake.add(lines)
+        lake.run()
+        store: Any = SimpleNamespace(url="memory://")
+        page = str(made(tmp_path / str(len(lines)), store).report("Mail"))
+        (found,) = (
+            part for part in re.findall(r'<div class="tile.*?</div>', page) if "Fair" in part
+        )
+        return re.sub("<[^>]*>", " ", found)
+
+    burst = [
+        attempt(f"{tenant} {n}", 1, tenant=tenant, started=BORN + (11 + n) * SECOND)
+        for tenant, jobs in (("large", 9), ("small", 2))
+        for n in range(jobs)
+    ]
+    assert "even" in tile(burst)
+    starved = attempt("starved", 1, tenant="starved", started=BORN + 18 * SECOND)
+    assert "starved in mail waited so much longer" in tile([*burst, starved])
 
 
 def test_the_command_of_a_failure_retries_its_dead_jobs(
@@ -183,6 +206,8 @@ def test_only_failures_with_dead_jobs_have_a_command(tmp_path: Path) -> None:
     assert "It exited" in failures
     (command,) = re.findall(r"<code>(.*?)</code>", failures)
     assert "KeyError: c" in unescape(command)
+    (tile,) = (part for part in re.findall(r'<div class="tile.*?</div>', text) if "Dead-" in part)
+    assert "most: KeyError: c" in tile
 
 
 def test_charts_below_each_other_show_the_same_period(tmp_path: Path) -> None:
@@ -225,3 +250,10 @@ def test_labels_of_an_axis_do_not_run_into_each_other() -> None:
     anchors = re.findall(r'text-anchor="(\w+)"[^>]*>\d\d:00</text>', load(lines))
     assert len(anchors) >= 4
     assert set(anchors) == {"middle"}
+
+
+@pytest.mark.parametrize("low", [1e-4, 0.02, 0.4, 1.54, 2, 9, 40, 700, 20_000])
+def test_an_axis_of_seconds_has_more_than_one_label(low: float) -> None:
+    from dueline.spark.pipeline.charts import second_marks
+
+    assert 2 <= len(second_marks(low / 1.3, low * 20)) <= 5

@@ -36,6 +36,11 @@ _SECONDS: Final = (
 _SECOND_MARKS: Final = (
     1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86_400, 864_000,
 )  # fmt: skip
+_BETWEEN: Final = (
+    3e-4, 3e-3, 3e-2, 0.3, 3, 30, 180, 1800, 3 * 3600, 12 * 3600, 259_200,
+)  # fmt: skip
+"""Further labels, where the others are too few."""
+
 _CONFIG: Final = {
     "background": None,
     "view": {"stroke": None},
@@ -92,26 +97,30 @@ def stacked(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int) -> str:
     )
 
 
-def lines(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int, is_time: bool) -> str:
-    """Draw a step line for each kind; numbers are seconds on a logarithmic axis, or 0 to 1.
+def second_marks(low: float, high: float) -> list[float]:
+    """Return the labels of an axis of seconds: at least two, since one alone tells no scale."""
+    marks = [second for second in _SECOND_MARKS if low <= second <= high]
+    if len(marks) > 1:
+        return marks
+    return [second for second in (*_SECOND_MARKS, *_BETWEEN) if low <= second <= high]
+
+
+def lines(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int) -> str:
+    """Draw a step line for each kind; numbers are seconds on a logarithmic axis.
 
     Args:
         rows: start, end (milliseconds), kind, n; n is null where nothing is known.
         kinds: The kinds.
         axis: The axis of time.
         width: Width of the picture.
-        is_time: Whether numbers are seconds.
     """
     known = [row["n"] for row in rows if row["n"] is not None]
-    low, high = (min(known), max(known)) if known else (0, 1)
-    scale: Spec = {"domain": [0, 1]}
-    marks: Spec = {"values": [0, 0.25, 0.5, 0.75, 1], "format": ".2~f"}
-    if is_time:
-        low, high = low / 1.3, max(high * 1.3, low * 20)
-        scale = {"type": "log", "domain": [low, high], "nice": False}
-        marks = {"values": [second for second in _SECOND_MARKS if low <= second <= high],
-                 "labelExpr": _SECONDS}  # fmt: skip
-    marks |= {"domain": False, "ticks": False}
+    low, high = (min(known), max(known)) if known else (1, 1)
+    low, high = low / 1.3, max(high * 1.3, low * 20)
+    scale: Spec = {"type": "log", "domain": [low, high], "nice": False}
+    marks: Spec = {
+        "values": second_marks(low, high), "labelExpr": _SECONDS, "domain": False, "ticks": False,
+    }  # fmt: skip
     encoding: Spec = {
         "y": {"field": "n", "type": "quantitative", "title": None, "scale": scale, "axis": marks},
         "color": _kinds(kinds, "stroke"),

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from dueline.core.clock import SECOND_US, to_datetime
@@ -26,8 +27,8 @@ CAUSES_MAX: Final = 10
 SHORT_US: Final = 10 * MINUTE_US
 """Length of a history that is shown by seconds."""
 
-UNFAIR: Final = 0.8
-"""Jain index below which tenants are not served alike."""
+UNFAIR_US: Final = SECOND_US
+"""Time by which the jobs of a tenant wait longer than those of one with as many, and is unfair."""
 
 _WIDTHS_US: Final = [
     seconds * SECOND_US
@@ -61,19 +62,23 @@ _BACKLOG: Final = """
     FROM flow
     WHERE unix_micros(minute) < :until_us
     GROUP BY queue, shard, greatest(unix_micros(minute), :since_us) div :width_us"""
-_FAIRNESS: Final = """
-    SELECT queue, unix_micros(minute) div :width_us AS bin, min(jain) AS jain,
-        sum(jain * attempts) AS weighted, sum(attempts) AS attempts
+_OVER: Final = """
+    SELECT queue, unix_micros(minute) div :width_us AS bin, max(over_us) AS over_us,
+        sum(attempts) AS attempts
     FROM fairness
     WHERE tenants > 1 AND unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us
     GROUP BY queue, unix_micros(minute) div :width_us"""
+_OF_PERIOD: Final = """
+    SELECT queue, tenant, 0 AS minute, attempts, lateness_us
+    FROM gold_minute
+    WHERE unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us"""
 _CAUSES: Final = """
     SELECT queue, task, fingerprint, sum(jobs) AS jobs, sum(dead) AS dead,
         sum(crashed) AS crashed, max(last) AS last
     FROM failures
     WHERE unix_micros(last) >= :since_us div 60000000 * 60000000 AND unix_micros(last) < :until_us
     GROUP BY queue, task, fingerprint
-    ORDER BY sum(dead) + sum(crashed) DESC, queue, task, fingerprint
+    ORDER BY sum(dead) DESC, sum(crashed) DESC, queue, task, fingerprint
     LIMIT :most"""
 
 
@@ -182,11 +187,11 @@ class Report:
         throughput = self._read(_THROUGHPUT, "gold_minute")
         late = self._read(_STEPS, "gold_lateness", "steps")
         week = self._read(report_week.HOURS, "gold_lateness", "steps")
-        fair = self._read(_FAIRNESS, "fairness")
+        late_tenants = self._read(_OVER, "fairness")
         backlog = self._backlog(bins)
         causes = self._causes()
         tiles = [
-            self._lost(), self._late(late), _fair(fair, bins), _failed(throughput, causes),
+            self._lost(), self._late(late), self._fair(), _failed(throughput, causes),
             _done(throughput, bins), _waiting(backlog, bins),
         ]  # fmt: skip
         ends = (_stamp(at_us, self._grain_us) for at_us in (bounds["first_us"], end_us))
@@ -196,7 +201,7 @@ class Report:
             section(f"Backlog by shard, {each}", _heat(backlog, bins), is_wide=True),
             section(f"Start latency, {each}", _percentiles(late, bins)),
             section(f"Ended attempts, {each}", _ended(throughput, bins)),
-            section(f"Fairness between tenants, {each}", _jain(fair, bins)),
+            section(f"Fairness between tenants, {each}", _over(late_tenants, bins)),
             section("Top failures", self._failures(causes), is_wide=True),
             section("Load by hour of the week", report_week.load(week)),
             section("Start latency by hour of the week", report_week.latency(week)),
@@ -252,6 +257,23 @@ class Report:
             share, is_good = f"; {kept:.1%} on time", kept >= self._about.objective
         value = f"p99 {step_text(percentile(steps, 0.99))}"
         return Tile("Start latency", value, shown + share, is_good)
+
+    def _fair(self) -> Tile:
+        """Say by how much the jobs of a tenant waited longer than those of one with as many."""
+        views = {**self._views, "sums": Derived(_OF_PERIOD)}
+        queues = [
+            line
+            for line in lines_of(self._queries.run(text_of("fairness"), views, self._values))
+            if line["tenants"] > 1
+        ]
+        if not queues:
+            return Tile("Fairness", "one tenant", "no queue had attempts of two", None)
+        worst = max(queues, key=itemgetter("over_us"))
+        is_even = worst["over_us"] < UNFAIR_US
+        who = "no tenant" if is_even else f"{worst['tenant'] or 'no tenant'} in {worst['queue']}"
+        value = "even" if is_even else f"{worst['over_us'] / 1e6:,.1f} s"
+        words = f"{who} waited {'' if is_even else 'so much '}longer than one with as many jobs"
+        return Tile("Fairness", value, words, is_even)
 
     def _backlog(self, bins: Bins) -> dict[str, list[int]]:
         """Return the number of jobs at the end of each bin, by shard."""
@@ -332,20 +354,11 @@ def _sums(lines: Sequence[Line]) -> Counter[int]:
     return found
 
 
-def _fair(lines: Sequence[Line], bins: Bins) -> Tile:
-    if not lines:
-        return Tile("Fairness", "one tenant", "no minute had attempts of two", None)
-    mean = sum(line["weighted"] for line in lines) / sum(line["attempts"] for line in lines)
-    worst = min(lines, key=lambda one: (one["jain"], one["bin"]))
-    words = f"Jain index, mean; lowest {worst['jain']:.2f} in {worst['queue']}"
-    return Tile("Fairness", f"{mean:.2f}", f"{words}, {bins.label(worst['bin'])}", mean >= UNFAIR)
-
-
 def _failed(lines: Sequence[Line], causes: Sequence[Line]) -> Tile:
     dead, crashed, attempts = (sum(line[name] for line in lines)
                                for name in ("dead", "crashed", "attempts"))  # fmt: skip
     words = f"{crashed:,} crashes; {dead / attempts:.2%} of attempts ended dead"
-    if causes:
+    if causes and causes[0]["dead"]:
         words += f"; most: {causes[0]['fingerprint'][:60]}"
     return Tile("Dead-letter jobs", f"{dead:,}", words, not dead and not crashed)
 
@@ -406,7 +419,7 @@ def _percentiles(lines: Sequence[Line], bins: Bins) -> str:
     kinds = [name for name, _ in _SHARES]
     if not rows:
         return ""
-    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW, is_time=True)
+    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW)
 
 
 def _ended(lines: Sequence[Line], bins: Bins) -> str:
@@ -421,21 +434,22 @@ def _ended(lines: Sequence[Line], bins: Bins) -> str:
     return charts.stacked(rows, kinds, bins.axis, width=charts.NARROW) if rows else ""
 
 
-def _jain(lines: Sequence[Line], bins: Bins) -> str:
+def _over(lines: Sequence[Line], bins: Bins) -> str:
     most = Counter[str]()
     for line in lines:
         most[line["queue"]] += line["attempts"]
     kinds = [name for name, _ in most.most_common(len(charts.SERIES))]
     rows = [
-        {**bins.place(line["bin"]), "kind": line["queue"], "n": line["weighted"] / line["attempts"],
-         "words": f"{line['queue']}, {bins.label(line['bin'])}: lowest {line['jain']:.2f}"}
+        {**bins.place(line["bin"]), "kind": line["queue"], "n": max(line["over_us"], 128) / 1e6,
+         "words": f"{line['queue']}, {bins.label(line['bin'])}: {line['over_us'] / 1e6:,.3f} s"}
         for line in lines
         if line["queue"] in kinds
     ]  # fmt: skip
     if not rows:
         return ""
-    note = '<p class="note">Jain index: 1 if tenants had as many attempts each.</p>'
-    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW, is_time=False) + note
+    words = "How much longer a tenant's jobs waited than those of a tenant with as many or more."
+    note = f'<p class="note">{words}</p>'
+    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW) + note
 
 
 def _histogram(lines: Sequence[Line]) -> str:

@@ -143,7 +143,7 @@ OPERATORS: Final[Mapping[str, tuple[Design, str]]] = {
         Design(
             "fairness",
             _shape(
-                day=DAY, string="queue", instant="minute", long="tenants attempts", double="jain"
+                day=DAY, string="queue tenant", instant="minute", long="tenants attempts over_us"
             ),
             ("minute", "queue"),
             ("minute",),

@@ -59,7 +59,7 @@ def _lines(runs: Sequence[tuple[str, Outcome]], place: int, bins: Bins, aim: Tar
                 }
             )  # fmt: skip
     kinds = [name for name, _ in runs]
-    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW, is_time=True)
+    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW)
 
 
 def _table(latencies: dict[str, Latencies], runs: Sequence[tuple[str, Outcome]]) -> str:
