@@ -29,7 +29,8 @@ LIMITS = {
     # Long calls in parts on Redis. What calls of a task share is prepared once.
     # Results of ends share records where ends are not transactions.
     # A cluster of Redis: its nodes, and slots that move.
-    "lines of src": 100_050,
+    # Waiting jobs of RQ.
+    "lines of src": 100_420,
 }
 
 

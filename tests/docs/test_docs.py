@@ -19,8 +19,8 @@ from tests.harness.markdown import (
 
 NO_RUN_MAX = 2
 """Blocks that need a database server, or start a Cassandra node."""
-NEEDED = {"spark", "postgres"}
-"""What blocks may need; tests/unit/spark and tests/stores/postgres run them."""
+NEEDED = {"spark", "postgres", "redis"}
+"""What blocks may need; tests/unit/spark, tests/stores/postgres and tests/stores/redis run them."""
 
 
 @pytest.mark.timeout(600)  # some pages are a hundred processes, one after the other

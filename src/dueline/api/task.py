@@ -481,6 +481,11 @@ def enqueue_all(
     return jobs
 
 
+def request_of(host: Connection, call: PlannedCall[Any]) -> EnqueueRequest:
+    """Check a call; return what stores it, with times that count from now."""
+    return call.using._request(_write(host, call, None))  # noqa: SLF001  (of this module)
+
+
 def _write(host: Connection, one: PlannedCall[Any], tx: Transaction | None) -> Written:
     if not isinstance(one, PlannedCall):
         raise BadInput(f"It is a {type(one).__name__} and not a call.", hint="Use task.call(...).")

@@ -10,7 +10,8 @@ from dueline.stores.redis.address import address_of
 def test_a_url_names_server_database_and_prefix() -> None:
     address = address_of("rediss://shop:p%40ss@db:7000/3", {"prefix": "jobs", "timeout": "2s"})
     assert dict(address.settings) == {
-        "host": "db", "port": 7000, "db": 3, "username": "shop", "password": "p@ss"
+        "host": "db", "port": 7000, "db": 3, "username": "shop", "password": "p@ss",
+        "ssl_check_hostname": True,
     }  # fmt: skip
     assert (address.prefix, address.is_tls, address.timeout_us) == ("jobs", True, 2_000_000)
     assert repr(address) == "rediss://db:7000/3?prefix=jobs"
@@ -25,7 +26,8 @@ def test_a_url_may_name_sentinels() -> None:
     address = address_of("valkeys+sentinel://shop:pw@one:1,two,[::1]:3/main/2", {"wait": "2"})
     assert address.sentinels == (("one", 1), ("two", 26379), ("::1", 3))
     assert (address.service, address.wait, address.is_tls) == ("main", 2, True)
-    assert dict(address.settings) == {"db": 2, "username": "shop", "password": "pw"}
+    login = {"db": 2, "username": "shop", "password": "pw"}
+    assert dict(address.settings) == {**login, "ssl_check_hostname": True}
     assert repr(address) == "valkeys+sentinel://one:1,two:26379,::1:3/main/2"
 
 
@@ -33,7 +35,8 @@ def test_a_url_may_name_nodes_of_a_cluster() -> None:
     address = address_of("rediss+cluster://shop:pw@one:1,two", {"prefix": "jobs"})
     assert address.nodes == (("one", 1), ("two", 6379))
     assert (address.host, address.is_tls) == ("one", True)
-    assert dict(address.settings) == {"db": 0, "username": "shop", "password": "pw"}
+    login = {"db": 0, "username": "shop", "password": "pw"}
+    assert dict(address.settings) == {**login, "ssl_check_hostname": True}
     assert repr(address) == "rediss+cluster://one:1,two:6379?prefix=jobs"
 
 

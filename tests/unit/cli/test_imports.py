@@ -9,13 +9,11 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
 from redis import Redis
-from rq import Queue
 from rq.cron import CronJob, CronScheduler
 
 from dueline import Dueline
@@ -230,38 +228,10 @@ def test_schedulers_of_rq_on_a_redis(folder: Shell, monkeypatch: pytest.MonkeyPa
     odd = CronJob("mail", func_name="shop.ping", args=(object(),), interval=60)
     running = [scheduler(report, odd), scheduler(report)]  # two processes, one configuration
     monkeypatch.setattr(CronScheduler, "all", lambda *_, **__: running)
-    monkeypatch.setattr(Queue, "all", lambda **_: [])
     found = entries(folder, "rq", "redis://localhost:6379/1")
     assert sorted(found) == ["shop.ping", "shop.report"]
     assert found["shop.report"]["verdict"] == "maps"
     assert "not in Redis" in found["shop.ping"]["finding"]
-
-
-def test_scheduled_jobs_of_rq(folder: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {"one": datetime(2030, 1, 1, tzinfo=UTC), "odd": datetime(2031, 1, 1, tzinfo=UTC)}
-
-    class Unreadable:
-        func_name = "shop.ping"
-
-        @property
-        def args(self) -> object:
-            raise ValueError("no module named old")
-
-    jobs = {
-        "one": SimpleNamespace(func_name="shop.report", args=(), kwargs={"day": "mon"}),
-        "odd": Unreadable(),
-    }
-    registry = SimpleNamespace(
-        get_job_ids=lambda: ["one", "odd", "gone"], get_scheduled_time=times.__getitem__
-    )
-    queue = SimpleNamespace(name="mail", scheduled_job_registry=registry, fetch_job=jobs.get)
-    monkeypatch.setattr(CronScheduler, "all", lambda *_, **__: [])
-    monkeypatch.setattr(Queue, "all", lambda **_: [queue])
-    found = entries(folder, "rq", "redis://localhost:6379/1", "--apply")
-    assert sorted(found) == ["rq-odd", "rq-one"]
-    assert "no module named old" in found["rq-odd"]["finding"]
-    assert stored()["rq-one"].next == times["one"]
-    assert stored()["rq-one"].queue == "mail"
 
 
 BEAT_TABLES = """

@@ -1,8 +1,10 @@
-"""`dueline import`: take over the schedules of other libraries."""
+"""`dueline import`: take over the schedules of other libraries, and the jobs of RQ."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -22,13 +24,14 @@ from dueline.core.errors import BadInput, ConfigError, DuelineError
 from dueline.schedules.schedule import check_name
 
 COLUMNS = ("schedule", "task", "when", "verdict", "finding")
+JOB_COLUMNS = ("queue", "state", "task", "jobs", "verdict", "finding", "example")
 
-imports = typer.Typer(help="Take over the schedules of other libraries.")
+imports = typer.Typer(help="Take over schedules and jobs of other libraries.")
 
 Tasks = Annotated[
     list[str] | None, option("OLD=NEW", "Old and new name of a task, if they differ.", "--task")
 ]
-Apply = Annotated[bool, typer.Option("--apply", help="Write the schedules; default: only show.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Write what maps; default: only show.")]
 
 
 class _Library(NamedTuple):
@@ -42,6 +45,13 @@ class _Library(NamedTuple):
     more: str = ""
 
 
+_RQ = _Library(
+    "rq", "the schedules of `rq cron`; with --jobs, the jobs that wait in RQ.", "PLACE",
+    "Configuration of `rq cron`, or a Redis URL.", "redis://localhost:6379/0 --jobs",
+    "With --jobs, waiting and scheduled jobs leave RQ. If the command is interrupted, run it"
+    " again within 24 hours.\n\n",
+)  # fmt: skip
+
 _LIBRARIES = (
     _Library(
         "celery", "the beat_schedule of a Celery application.", "MODULE:ATTR",
@@ -51,12 +61,6 @@ _LIBRARIES = (
         "django-celery-beat", "the periodic tasks of django-celery-beat.", "MODULE",
         "Settings module of the Django site.", "mysite.settings",
         "They are read from the database of the site. Disabled ones are imported as paused.\n\n",
-    ),
-    _Library(
-        "rq", "the jobs of `rq cron`.", "FILE",
-        "Configuration of `rq cron`; or a Redis URL.", "cron_config.py",
-        "From a Redis, also the jobs that are scheduled for a later time, as schedules that run"
-        " once.\n\n",
     ),
     _Library(
         "huey", "the periodic tasks of a Huey.", "MODULE:ATTR", "The Huey.", "shop:huey"
@@ -69,12 +73,7 @@ _LIBRARIES = (
 
 
 def _add_command(library: _Library) -> None:
-    help_text = (
-        f"Import {library.what}\n\n{library.more}Exits 5 if a schedule cannot be imported.\n\n"
-        f"Example: dueline import {library.name} {library.example}"
-    )
-
-    @imports.command(library.name, help=help_text)
+    @imports.command(library.name, help=_help(library))
     def run(
         context: typer.Context,
         place: Annotated[str, argument(library.metavar, library.place)],
@@ -85,21 +84,40 @@ def _add_command(library: _Library) -> None:
         return _import(context, library.name, place, tasks or (), apply=apply)
 
 
+def _help(library: _Library) -> str:
+    return (
+        f"Import {library.what}\n\n{library.more}Exits 5 if something cannot be imported.\n\n"
+        f"Example: dueline import {library.name} {library.example}"
+    )
+
+
+@imports.command("rq", help=_help(_RQ))
+def rq(
+    context: typer.Context,
+    place: Annotated[str, argument(_RQ.metavar, _RQ.place)],
+    *,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="Move the jobs of a Redis instead of schedules.")
+    ] = False,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import schedules or jobs of RQ."""
+    find = _import_jobs if jobs else partial(_import, library="rq")
+    return find(context, place=place, tasks=tasks or (), apply=apply)
+
+
 def _import(
     context: typer.Context, library: str, place: str, tasks: Iterable[str], *, apply: bool
 ) -> int:
     names = _names_in(tasks)
     source = import_module(f"dueline.contrib.schedule_sources.{library.replace('-', '_')}")
     find: Callable[[str], Iterable[ForeignSchedule]] = source.find
-    try:
+    with _installed():
         found = [
             replace(schedule, task=names.get(schedule.task, schedule.task))
             for schedule in find(place)
         ]
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{error.name} is not installed here.", hint="Run this where the old program runs."
-        ) from error
     session = session_of(context)
     app = session.application() if apply or session.has_application else None
     try:
@@ -110,13 +128,59 @@ def _import(
     Output(session.form, SystemClock().wall_us(), {"command": f"import {library}"}).entries(
         shown, COLUMNS, count=len(shown)
     )
+    _say_what_was_done(place, "schedules", shown, app, apply=apply)
+    return _code_of(shown)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Name a library that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{error.name} is not installed here.", hint="Run this where the old program runs."
+        ) from error
+
+
+def _say_what_was_done(
+    place: str, what: str, shown: Sequence[Entry], app: Dueline | None, *, apply: bool
+) -> None:
     if not shown:
-        note(f"{place} has no schedules.")
+        note(f"{place} has no {what}.")
     elif app is None:
         note("Tasks and arguments were not checked: no application is named (--app).")
     elif not apply:
         note("Nothing was written. Add --apply to write what maps.")
-    return Exit.REFUSED if any(entry["verdict"] == "refused" for entry in shown) else Exit.DONE
+
+
+def _code_of(shown: Iterable[Entry]) -> int:
+    is_whole = all(entry["verdict"] not in ("refused", "unknown") for entry in shown)
+    return Exit.DONE if is_whole else Exit.REFUSED
+
+
+def _import_jobs(context: typer.Context, place: str, tasks: Iterable[str], *, apply: bool) -> int:
+    session = session_of(context)
+    app = session.application() if apply or session.has_application else None
+    counts: Counter[tuple[str, ...]] = Counter()
+    examples: dict[tuple[str, ...], str] = {}
+    with closing(app) if app is not None else nullcontext(), _installed():
+        from dueline.contrib.rq_jobs import RqJobs  # noqa: PLC0415  (slow to load)
+
+        source = RqJobs(place, _names_in(tasks), app)
+        for job in source.found(apply=apply):
+            kind = (job.queue, job.state, job.task, job.verdict, job.finding)
+            counts[kind] += 1
+            examples.setdefault(kind, job.id)
+    names = ("queue", "state", "task", "verdict", "finding")
+    shown: list[Entry] = [
+        {**dict(zip(names, kind, strict=True)), "jobs": count, "example": examples[kind]}
+        for kind, count in counts.items()
+    ]
+    output = Output(session.form, SystemClock().wall_us(), {"command": "import rq --jobs"})
+    output.entries(shown, JOB_COLUMNS, count=counts.total())
+    _say_what_was_done(place, "waiting jobs", shown, app, apply=apply)
+    return _code_of(shown)
 
 
 def _with_own_names(found: Iterable[ForeignSchedule]) -> Iterator[ForeignSchedule]:

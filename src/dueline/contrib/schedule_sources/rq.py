@@ -1,4 +1,4 @@
-"""The jobs of `rq cron`, of its configuration or on a Redis, and the scheduled jobs there."""
+"""The jobs of `rq cron`, of its configuration or on a Redis."""
 
 import logging
 import sys
@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from dueline.api.connect import mask
 from dueline.contrib.schedule_sources.foreign_schedule import (
     ForeignSchedule,
     local_zone,
@@ -20,8 +21,7 @@ _REDIS: Final = ("redis://", "rediss://", "unix://")
 def find(place: str) -> Iterator[ForeignSchedule]:
     """Yield the jobs of a file or module that `rq cron` takes.
 
-    Of a Redis, yield those of the schedulers that run on it, and the jobs of its queues that are
-    scheduled for a later time, each as a schedule with one occurrence.
+    Of a Redis, yield those of the schedulers that run on it.
 
     Raises: BadInput: it cannot be loaded.
     """
@@ -30,7 +30,7 @@ def find(place: str) -> Iterator[ForeignSchedule]:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        raise BadInput(f"{place} cannot be loaded: {error}") from error
+        raise BadInput(f"{mask(place)} cannot be loaded: {error}") from error
 
 
 def _registered(place: str) -> Iterator[ForeignSchedule]:
@@ -45,26 +45,6 @@ def _registered(place: str) -> Iterator[ForeignSchedule]:
             if own not in seen:
                 seen.append(own)
                 yield _found(job)
-    yield from _scheduled(redis)
-
-
-def _scheduled(redis: Any) -> Iterator[ForeignSchedule]:  # noqa: ANN401  (of a library without types)
-    from rq import Queue  # noqa: PLC0415
-
-    for queue in Queue.all(connection=redis):
-        registry = queue.scheduled_job_registry
-        for job_id in registry.get_job_ids():
-            job = queue.fetch_job(job_id)
-            if job is None:
-                continue  # the job has expired
-            own: dict[str, Any] = {"name": valid_name(f"rq-{job_id}"), "task": job.func_name}
-            try:
-                call: dict[str, Any] = {"args": list(job.args), "kwargs": dict(job.kwargs)}
-            except Exception as error:  # noqa: BLE001  (whatever a class of an argument raises)
-                yield ForeignSchedule(**own, refused=f"Its arguments cannot be read: {error}.")
-                continue
-            at = registry.get_scheduled_time(job_id)
-            yield ForeignSchedule(**own, **call, at=at, options={"queue": queue.name})
 
 
 def _configured(place: str) -> Iterator[ForeignSchedule]:

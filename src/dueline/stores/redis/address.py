@@ -112,6 +112,8 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
         "password": unquote(parts.password) if parts.password else None,
     }
     is_tls = parts.scheme.partition("+")[0] in ("rediss", "valkeys")
+    if is_tls:
+        settings["ssl_check_hostname"] = True  # the default of redis-py 5 is False
     host, port = servers[0] if servers else ("", PORT)
     if is_socket:
         settings["path"] = unquote(parts.path)

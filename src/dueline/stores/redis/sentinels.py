@@ -48,7 +48,7 @@ def _ask(address: Address, host: str, port: int) -> Any:  # noqa: ANN401
     """Return what a sentinel says; it is given the password of the URL only if it wants one."""
     kind: Any = redis.SSLConnection if address.is_tls else redis.Connection
     login = {name: address.settings[name] for name in ("username", "password")}
-    trust = {name: file for name, file in address.settings.items() if name == "ssl_ca_certs"}
+    trust = {name: how for name, how in address.settings.items() if name.startswith("ssl_")}
     for used in ({}, login):
         driver = kind(
             host=host, port=port, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S,
