@@ -110,7 +110,7 @@ def test_a_promoted_replica_continues_with_higher_fences(
     put_in(store, new_job(3))
     jobs = claim(store, lane_of(), now_us=NOW_US + LEASE_US, token=2).jobs
     assert {job.id for job in jobs} == {new_job(number).id for number in (1, 2, 3)}
-    assert min(job.fence for job in jobs) > first.fence + 10**9
+    assert min(job.fence for job in jobs) > first.fence + 10**4
 
 
 def test_a_primary_that_comes_back_gives_no_fence_again(
@@ -161,12 +161,16 @@ def test_primaries_that_take_turns_at_one_address_are_named(server: Server) -> N
 
 
 def test_fences_go_up_also_if_the_clock_of_the_next_server_is_behind(server: Server) -> None:
-    ahead = 2**52
+    ahead = 2**30
     with closing(open_store(server.url)) as store:
         put_in(store, new_job(1))
-        server.ask("HSET", "{dueline}:about", "base", str(ahead))
-        (job,) = claim(store, lane_of()).jobs
         server.kill()
         server.start()
-        (again,) = claim(store, lane_of(), now_us=NOW_US + LEASE_US, token=2).jobs
+        put_in(store, new_job(2))
+        server.ask("HSET", "{dueline}:about", "floor", str(ahead))
+        (job, _) = claim(store, lane_of()).jobs
+        assert job.fence == ahead
+        server.kill()
+        server.start()
+        (again, _) = claim(store, lane_of(), now_us=NOW_US + LEASE_US, token=2).jobs
         assert again.fence > job.fence + 1

@@ -186,8 +186,6 @@ class Nodes:
         Raises:
           StoreUnavailable: No node of the cluster says which one that is.
         """
-        if not self._address.nodes:
-            return self._links[None]
         return self._of_slots.get(slot) or self._find(slot)
 
     def follow_lease(self, timeout_s: float) -> None:
@@ -221,6 +219,9 @@ class Nodes:
 
     def _find(self, slot: int) -> Links:
         """Ask the nodes for the primary of a slot, first the one that has answered last."""
+        if not self._nodes:
+            self._of_slots[slot] = self._links[None]
+            return self._links[None]
         failure: StoreUnavailable | None = None
         for place in self._nodes:
             links = self._at(place)
@@ -231,7 +232,7 @@ class Nodes:
                 self._nodes = (*(other for other in self._nodes if other != place), place)
                 continue
             places = [_place_in(span, place) for span in spans]
-            self._nodes = tuple(dict.fromkeys((place, *places, *self._nodes)))
+            self._nodes = tuple(dict.fromkeys((place, *places, *self._address.nodes)))
             for span in spans:
                 if span[0] <= slot <= span[1]:
                     self._of_slots[slot] = found = self._at(_place_in(span, place))

@@ -145,7 +145,7 @@ def _cells(job_id: bytes, row: bytes, bodies: Mapping[bytes, bytes]) -> tuple[ob
     return (
         lane, pos - BIAS, job_id, hop, due - BIAS, enqueued - BIAS,
         row[task:body].decode(), codec,
-        row[body:] if flags < LONG else bodies.get(job_id, b""),
+        row[body:] if not flags & LONG else bodies.get(job_id, b""),
         row[opts:outcome], at - BIAS, fence, token, worker, claimed - BIAS, errors, crashes,
         flags & ALONE == ALONE, state, row[outcome:error],
         row[error:fixed].decode() if in_error else "",

@@ -116,10 +116,9 @@ class RedisStore(WalksByTime):
             return Claimed([], {}, {})
         most = b"%d" % min(limit, PART)
         arguments = [packing.pack8(lease.now_us + 1), packing.claim_head(lease), most]
-        before, heads = self._claim("claim", arguments, wants)
-        jobs, base = before
+        jobs, skipped, heads = self._claim("claim", arguments, wants)
         died = {job.id: job for job in jobs if job.is_claimed()}
-        return Claimed([_after(job, lease, base) for job in jobs], died, heads)
+        return Claimed([_after(job, lease, skipped) for job in jobs], died, heads)
 
     def prefetch(
         self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
@@ -130,20 +129,21 @@ class RedisStore(WalksByTime):
         times = (packing.pack8(lease.now_us + 1), packing.pack8(until_us + 1))
         most = b"%d" % min(limit, PART)
         arguments = [*times, packing.claim_head(lease), b"%d" % lease.duration_us, most]
-        (jobs, base), heads = self._claim("prefetch", arguments, wants)
+        jobs, skipped, heads = self._claim("prefetch", arguments, wants)
         return PrefetchResult(
-            [Prefetched(_after(job, lease, base), job.at_us) for job in jobs], heads
+            [Prefetched(_after(job, lease, skipped), job.at_us) for job in jobs], heads
         )
 
     def _claim(
         self, function: str, arguments: list[bytes], wants: Sequence[Want]
-    ) -> tuple[tuple[list[Job], int], dict[Lane, int | None]]:
-        """Claim rows; return them as before, the least fence, and the heads of the lanes."""
+    ) -> tuple[list[Job], dict[bytes, bytes], dict[Lane, int | None]]:
+        """Claim rows; return them as before, fences that skip some, and the heads of the lanes."""
         for lane, most in wants:
             arguments += (packing.lane_key(lane), b"%d" % most)
-        heads, ids, found, bodies, base = self._connections.claim(function, *arguments)
+        heads, ids, found, bodies, skipped = self._connections.claim(function, *arguments)
         next_at_us = {want.lane: _head_of(head) for want, head in zip(wants, heads, strict=False)}
-        return (packing.all_jobs_of(ids, found, bodies), int(base)), next_at_us
+        jobs = packing.all_jobs_of(ids, found, bodies)
+        return jobs, packing.pairs_of(skipped), next_at_us
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply outcomes, each on its own."""
@@ -324,10 +324,10 @@ class RedisStore(WalksByTime):
         return whole
 
 
-def _after(job: Job, lease: Lease, base: int) -> Job:
-    """Return a row after a claim; a fence is at least `base`, see `hello` in lua/base.lua."""
+def _after(job: Job, lease: Lease, skipped: Mapping[bytes, bytes]) -> Job:
+    """Return a row after a claim; skipped: fences that skip some, see `claimed` in lua/row.lua."""
     row = claimed(job, lease)
-    return row if row.fence >= base else row._replace(fence=base)
+    return row._replace(fence=int(skipped[job.id])) if job.id in skipped else row
 
 
 def _head_of(head: bytes) -> int | None:

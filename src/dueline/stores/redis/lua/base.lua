@@ -1,6 +1,7 @@
 -- What all functions share. A store is a few keys with one prefix:
 --
--- about        hash: id (identity), run (server process), base (lowest new fence), schema, cluster
+-- about        hash: id (identity), schema, cluster; run (server process), epoch (number of processes
+--              before), floor (lowest fence of rows from before), fresh (see `hello`)
 -- j            hash: a job's id -> its row, see row.lua; b: a long body by the job's id
 -- z:LANE       sorted set of the rows of a lane: at, id; all scores are 0, so order is by bytes
 -- n            sorted set of the lanes that have rows
@@ -16,9 +17,12 @@ local call, sub, byte, char, spack, sunpack, floor, NO_TIME, UNCLAIMED
 local WORD, TOP = 4294967296, 2147483648
 local KEPT_MS = 60000
 local PART = 1000
-local LOST_FENCES = 1000000000 -- more than a failover loses of one job, whatever the clocks say
+local LOST_FENCES = 10000 -- more claims than a failover loses of one job
+local EPOCHS = 64
+local CLOCKS_US = 60000000 -- the most that clocks of servers and producers are apart
+local FENCES_BEGIN_S = 1577836800 -- 2020: with it, fences fit into 31 bits
 
-local prefix, fence_base
+local prefix, epoch, fence_floor, fresh8
 
 -- Name what is not there while the library is loaded.
 local function start()
@@ -53,18 +57,19 @@ end
 local function open(keys, args)
   if not call then start() end
   prefix = sub(keys[1], 1, -6)
-  local about = call('HMGET', keys[1], 'id', 'base', 'run', 'cluster')
+  local about = call('HMGET', keys[1], 'id', 'run', 'cluster', 'epoch', 'floor', 'fresh')
   local id, run = sub(args[1], 1, 32), sub(args[1], 33)
   if about[1] ~= id then
     return redis.error_reply('REPLACED the store has another identity, or none')
   end
-  if about[3] ~= run then -- another server was the primary meanwhile, see `hello`
+  if about[2] ~= run then -- another server was the primary meanwhile, see `hello`
     return redis.error_reply('GREET again')
   end
-  fence_base = tonumber(about[2] or '0')
+  epoch = tonumber(about[4] or '0') % EPOCHS
+  fence_floor, fresh8 = tonumber(about[5] or '0'), about[6]
   -- While a slot moves, its keys are on two nodes, and a key that does not exist is refused: now, and
   -- not in the middle of the writes.
-  if about[4] then call('EXISTS', prefix .. 'none') end
+  if about[3] then call('EXISTS', prefix .. 'none') end
 end
 
 -- Call a command with many arguments, a part at a time.
@@ -127,7 +132,7 @@ redis.register_function{function_name = '@_hello', callback = function(keys, arg
   if missing then
     return redis.error_reply('NOPERM this user has no permissions to run ' .. missing)
   end
-  local about = call('HMGET', keys[1], 'id', 'run', 'schema', 'base')
+  local about = call('HMGET', keys[1], 'id', 'run', 'schema', 'epoch', 'floor')
   local id, schema = about[1], about[3]
   if args[3] ~= '' and id ~= args[3] then
     return redis.error_reply('REPLACED the store has another identity, or none')
@@ -135,10 +140,14 @@ redis.register_function{function_name = '@_hello', callback = function(keys, arg
   if not id then
     id, schema = args[1], '@SCHEMA'
     call('HSET', keys[1], 'id', id, 'run', args[2], 'schema', schema)
-  elseif about[2] ~= args[2] then -- a restart or a failover may have lost claims
+  elseif about[2] ~= args[2] then
+    -- A restart or a failover may have lost claims. Rows from before go on with higher fences; so do
+    -- those that are inserted again, which were enqueued before.
     local now = call('TIME')
-    local base = math.max(now[1] * 1000000 + now[2], tonumber(about[4] or '0') + LOST_FENCES)
-    call('HSET', keys[1], 'run', args[2], 'base', string.format('%.0f', base))
+    local floor_now = math.max(now[1] - FENCES_BEGIN_S, tonumber(about[5] or '0') + LOST_FENCES)
+    local fresh = pack8(now[1] * 1000000 + now[2] + CLOCKS_US)
+    call('HSET', keys[1], 'run', args[2], 'epoch', tonumber(about[4] or '0') + 1,
+      'floor', string.format('%.0f', floor_now), 'fresh', fresh)
   end
   if args[5] == '1' then call('HSET', keys[1], 'cluster', '1') end
   return {id, schema}

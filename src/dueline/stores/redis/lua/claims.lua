@@ -1,3 +1,9 @@
+local function note_skip(skipped, id, fence)
+  if fence then
+    skipped[#skipped + 1], skipped[#skipped + 2] = id, string.format('%.0f', fence)
+  end
+end
+
 -- Write claimed rows: their ids, new rows, old and new places.
 local function write_claims(lane, ids, new_rows, old_places, new_places)
   local cells, places = {}, {}
@@ -49,7 +55,7 @@ redis.register_function{function_name = '@_claim', callback = function(keys, arg
   if wrong then return wrong end
   local before8, head, left = args[3], args[4], tonumber(args[5])
   local until8 = sub(head, 2, 9)
-  local heads, all_ids, all_rows = {}, {}, {}
+  local heads, all_ids, all_rows, skipped = {}, {}, {}, {}
   for at = 6, #args, 2 do
     if left == 0 then break end
     local lane, most = args[at], math.min(tonumber(args[at + 1]), left)
@@ -58,7 +64,9 @@ redis.register_function{function_name = '@_claim', callback = function(keys, arg
       local ids, found = rows_at(lane, places)
       local new_rows, new_places = {}, {}
       for number = 1, #ids do
-        new_rows[number] = claimed(found[number], head)
+        local fence
+        new_rows[number], fence = claimed(found[number], head)
+        note_skip(skipped, ids[number], fence)
         new_places[number] = until8 .. ids[number]
         all_ids[#all_ids + 1] = ids[number]
         all_rows[#all_rows + 1] = found[number]
@@ -68,7 +76,7 @@ redis.register_function{function_name = '@_claim', callback = function(keys, arg
     end
     heads[#heads + 1] = head_of(lane)
   end
-  return {heads, all_ids, all_rows, with_bodies(all_ids, all_rows), string.format('%.0f', fence_base)}
+  return {heads, all_ids, all_rows, with_bodies(all_ids, all_rows), skipped}
 end, flags = {'allow-oom'}}
 
 -- identity, outcome, first and end of the due times, shared head, duration, limit, lane and most
@@ -76,7 +84,7 @@ redis.register_function{function_name = '@_prefetch', callback = function(keys, 
   local wrong = open(keys, args)
   if wrong then return wrong end
   local head, duration, left = args[5], tonumber(args[6]), tonumber(args[7])
-  local heads, all_ids, all_rows = {}, {}, {}
+  local heads, all_ids, all_rows, skipped = {}, {}, {}, {}
   for at = 8, #args, 2 do
     if left == 0 then break end
     local lane, most = args[at], math.min(tonumber(args[at + 1]), left)
@@ -92,7 +100,9 @@ redis.register_function{function_name = '@_prefetch', callback = function(keys, 
         if #ids < most and byte(row) == 0 and outcome_length == 0 then
           local id, until8 = sub(place, 9), pack8(unpack8(place) + duration)
           ids[#ids + 1] = id
-          new_rows[#ids] = claimed(row, sub(head, 1, 1) .. until8 .. sub(head, 10))
+          local fence
+          new_rows[#ids], fence = claimed(row, sub(head, 1, 1) .. until8 .. sub(head, 10))
+          note_skip(skipped, id, fence)
           old_places[#ids], new_places[#ids] = place, until8 .. id
           all_ids[#all_ids + 1], all_rows[#all_rows + 1] = id, row
         end
@@ -103,5 +113,5 @@ redis.register_function{function_name = '@_prefetch', callback = function(keys, 
     left = left - #ids
     heads[#heads + 1] = head_of(lane)
   end
-  return {heads, all_ids, all_rows, with_bodies(all_ids, all_rows), string.format('%.0f', fence_base)}
+  return {heads, all_ids, all_rows, with_bodies(all_ids, all_rows), skipped}
 end, flags = {'allow-oom'}}

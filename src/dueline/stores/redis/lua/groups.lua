@@ -127,7 +127,7 @@ local operations = {
     if not rows[args[at + 1]] then
       local lane = lane_in(args[at + 2])
       list(lane, bucket_in(lane))
-      put_row(args[at + 1], args[at + 2])
+      put_row(args[at + 1], fresh8 and with_epoch(args[at + 2]) or args[at + 2])
       if args[at + 3] ~= '' then bodies[args[at + 1]] = args[at + 3] end
     end
     return true
