@@ -12,11 +12,11 @@ from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, St
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.store import Store
-from dueline.core.wakeup import FALLBACK_US, LocalWakeups, NoWakeups, Signal, Wakeups
+from dueline.core.wakeup import LocalWakeups, NoWakeups, Signal, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Handler
-from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
+from dueline.worker.backoff import PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
 from dueline.worker.thread_runner import ThreadRunner
@@ -324,9 +324,7 @@ class Town:
             clock=clock,
             wakeup=wakeup,
             listener=listener,
-            pace=PollTimer(
-                FALLBACK_US if listener.is_open else GAP_US_MAX_WITHOUT_WAKEUPS, chance.random
-            ),
+            pace=PollTimer(listener.gap_us_max, chance.random),
         )
 
     # The operator

@@ -20,7 +20,7 @@ from dueline.core.job import Claim, Job, JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry
 from dueline.core.store import Store
-from dueline.core.wakeup import NoListener
+from dueline.core.wakeup import GAP_US_MAX_WITHOUT_WAKEUPS, NoListener
 from dueline.core.watermark import StreamShard
 from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
@@ -29,7 +29,7 @@ from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
-from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
+from dueline.worker.backoff import PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler

@@ -7,13 +7,13 @@ from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.attempt import Cancelled, Done, Ended, Ending
 from dueline.core.job import Claim, Job
 from dueline.core.retry import Retry
-from dueline.core.wakeup import Signal
+from dueline.core.wakeup import GAP_US_MAX_WITHOUT_WAKEUPS, Signal
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
-from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
+from dueline.worker.backoff import PollTimer
 from dueline.worker.heartbeat import HeartbeatThread
 from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler

@@ -239,7 +239,7 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
     """Return the wake-ups for the workers of a store.
 
     They reach workers in this process (memory), on this machine (SQLite), or on other machines
-    (PostgreSQL, and Cassandra with the option `wake`).
+    (PostgreSQL, and Cassandra without the option `wake=off`).
     """
     if isinstance(store, SendsWakeups):
         return store.wakeups()

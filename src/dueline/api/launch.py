@@ -22,10 +22,10 @@ from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import worker_name
 from dueline.core.system import IS_POSIX
-from dueline.core.wakeup import FALLBACK_US, Signal
+from dueline.core.wakeup import Signal
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
-from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
+from dueline.worker.backoff import PollTimer
 from dueline.worker.child_handle import spawning
 from dueline.worker.execution import Execution
 from dueline.worker.process_runner import ProcessRunner, jobs_each, threads_each
@@ -143,9 +143,7 @@ def make_worker(
             clock=app.clock,
             wakeup=wakeup,
             listener=listener,
-            pace=PollTimer(
-                FALLBACK_US if listener.is_open else GAP_US_MAX_WITHOUT_WAKEUPS, random.random
-            ),
+            pace=PollTimer(listener.gap_us_max, random.random),
         )
     except BaseException:
         listener.close()

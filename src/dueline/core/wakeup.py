@@ -24,6 +24,9 @@ from dueline.core.system import IS_POSIX
 FALLBACK_US = 4_800_000
 """Maximum time between polls of an idle worker that receives wake-ups, in microseconds."""
 
+GAP_US_MAX_WITHOUT_WAKEUPS: Final = 250_000
+"""The same for a worker that receives none."""
+
 FALLBACK_US_MAX: Final = 24 * SECOND_US
 """The same where the workers of a large fleet take turns."""
 
@@ -154,12 +157,16 @@ class WakeupListener(Protocol):
     """Receives the wake-ups of one worker, which waits on it.
 
     Attributes:
-      is_open: Whether wake-ups can arrive; a worker without them polls more often.
+      is_open: Whether wake-ups can arrive.
+      gap_us_max: Maximum time between polls of an idle worker, in microseconds; it may change.
       address: Where it receives wake-ups from other machines; empty without any.
     """
 
     is_open: bool
     address: str
+
+    @property
+    def gap_us_max(self) -> int: ...  # noqa: D102
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a wake-up arrives, the worker's event is set, or the timeout."""
@@ -170,6 +177,10 @@ class WakeupListener(Protocol):
 
         Call it before a poll: a wake-up during the poll is returned by the next call.
         """
+        ...
+
+    def missed(self) -> None:
+        """Note that a poll found jobs of which no wake-up had arrived."""
         ...
 
     def close(self) -> None:
@@ -226,6 +237,7 @@ class NoListener:
 
     is_open = False
     address = ""
+    gap_us_max = GAP_US_MAX_WITHOUT_WAKEUPS
 
     def __init__(self, wakeup: threading.Event) -> None:
         self._wakeup = wakeup
@@ -237,6 +249,9 @@ class NoListener:
     def take(self) -> Sequence[Wakeup]:
         """Return nothing."""
         return ()
+
+    def missed(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -304,6 +319,7 @@ class _LocalListener(NoListener):
     """The listener of one worker in this process."""
 
     is_open = True
+    gap_us_max = FALLBACK_US
 
     def __init__(
         self, wakeups: LocalWakeups, channels: frozenset[str], wakeup: threading.Event

@@ -57,6 +57,10 @@ class RunLog:
         self._stored, self._version = wanted, version
         return True
 
+    def remember(self, name: str, run: TaskRun) -> None:
+        """Keep the progress of a task, without writing it: a later leader may repeat the step."""
+        self._stored = replace(self._stored, lines={**self._stored.lines, name: run})
+
 
 def open_run_log(records: Records, *, epoch: int, version: bytes) -> RunLog | None:
     """Open the run log under an epoch. version: random. None: a later epoch has opened it."""

@@ -13,7 +13,14 @@ from contextlib import suppress
 from typing import ClassVar, Final
 
 from dueline.core.errors import DuelineError
-from dueline.core.wakeup import LocalWakeups, NoListener, Signal, Wakeup, WakeupListener
+from dueline.core.wakeup import (
+    FALLBACK_US,
+    LocalWakeups,
+    NoListener,
+    Signal,
+    Wakeup,
+    WakeupListener,
+)
 
 RECONNECT_S: Final = 1.0
 """Time between two attempts to listen again after the connection was lost, in seconds."""
@@ -93,6 +100,7 @@ class IdleListener:
 
     is_open = True
     address = ""
+    gap_us_max = FALLBACK_US
 
     def __init__(
         self, wakeups: IdleWakeups, inner: WakeupListener, channels: Collection[str]
@@ -126,6 +134,9 @@ class IdleListener:
             heard = [Wakeup(self.channels[0])]
         self._polls_again = False
         return heard
+
+    def missed(self) -> None:
+        """Do nothing: wake-ups that are lost are rare."""
 
     def close(self) -> None:
         """Stop listening."""

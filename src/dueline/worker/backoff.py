@@ -20,9 +20,6 @@ BUSY_SHARE = 40
 """Up to that maximum, the reads of a busy worker take at most 1/BUSY_SHARE of the time."""
 
 GAP_US_MIN = 50_000
-GAP_US_MAX_WITHOUT_WAKEUPS = 250_000
-"""Maximum time between polls of a worker that cannot be notified."""
-
 LISTING_SHARE = 5
 """Reading long lists (100,000 lanes) takes at most 1/LISTING_SHARE of the time."""
 

@@ -2,7 +2,7 @@
 
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.wakeup import FALLBACK_US, WakeupListener
+from dueline.core.wakeup import FALLBACK_US, GAP_US_MAX_WITHOUT_WAKEUPS, WakeupListener
 from dueline.worker.backoff import PollTimer
 from dueline.worker.claimer import Claimer
 from dueline.worker.idle_turns import IdleTurns
@@ -29,10 +29,10 @@ class LaneListPoller:
         self._listener = listener
         self._pace = pace
         self._turns = turns
-        self._gap_us_max = pace.gap_us_max
         self._time = engine.time
         self._clock = engine.clock
         self._is_pending = False  # a wake-up since the last poll named no lane
+        self._has_heard = self._is_unannounced = False
 
     def poll(self) -> None:
         """Read the lane lists. If that fails, a poll is still due."""
@@ -40,11 +40,13 @@ class LaneListPoller:
         if self._is_pending:
             self._pace.notified()
             self._is_pending = False
+        self._is_unannounced, self._has_heard = not self._has_heard, False
         began_us = self._clock.monotonic_us()
         self._claimer.refresh(self._pace.gap_us)
         self._pace.polled(began_us, self._clock.monotonic_us())
+        self._pace.gap_us_max = self._listener.gap_us_max
         if self._pace.gap_us >= FALLBACK_US:
-            self._pace.gap_us_max = max(self._gap_us_max, self._turns.gap_us())
+            self._pace.gap_us_max = max(self._pace.gap_us_max, self._turns.gap_us())
 
     def poll_if_due(self) -> bool:
         """Poll if it is time to; return whether it was."""
@@ -76,6 +78,7 @@ class LaneListPoller:
         if not wakeups:
             return
         places = [(wakeup.lane, wakeup.at_us) for wakeup in wakeups if wakeup.lane is not None]
+        self._has_heard, self._is_unannounced = True, False
         is_stale = self._pace.is_stale(self._clock.monotonic_us())
         must_poll = self._is_pending or is_stale or len(places) < len(wakeups)
         self._is_pending = True  # also if the next call fails
@@ -99,6 +102,9 @@ class LaneListPoller:
 
     def found(self) -> None:
         """Note that jobs were found."""
+        if self._is_unannounced and self._pace.gap_us > GAP_US_MAX_WITHOUT_WAKEUPS:
+            self._listener.missed()
+        self._is_unannounced = False
         self._pace.found()
 
     def wait_us(self, most_us: int | None, *, is_ahead: bool = False) -> int:

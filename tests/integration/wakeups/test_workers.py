@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dueline.core import wakeup as local
 from dueline.core.engine import Engine
 from dueline.core.wakeup import Wakeup
 from dueline.stores.sqlite import wakeup
@@ -47,7 +48,8 @@ def test_a_worker_in_this_process_is_woken(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # O1
-    monkeypatch.setattr("dueline.api.launch.FALLBACK_US", 3_600_000_000)
+    for listener in (local._LocalListener, wakeup.SocketListener):
+        monkeypatch.setattr(listener, "gap_us_max", 3_600_000_000)
     monkeypatch.setattr(backoff, "GAP_US_MIN", 3_600_000_000)
     workers: list[Worker] = []
 

@@ -14,7 +14,8 @@ from dueline.stores.cassandra.url import Place, place_of
 
 def test_an_address_names_hosts_and_a_keyspace() -> None:
     place = place_of("cassandra://127.0.0.1,127.0.0.2/jobs", {})
-    assert place == Place(["127.0.0.1", "127.0.0.2"], "jobs")
+    assert place == Place(["127.0.0.1", "127.0.0.2"], "jobs", wake=("", 0))
+    assert place_of("cassandra://127.0.0.1/jobs", {"wake": "off"}).wake is None
     assert (place.port, place.consistency, place.dc, place.remember) == (9042, "QUORUM", "", True)
     assert (place.timeout_us, place.tls, place.name) == (10 * SECOND_US, None, "")
 

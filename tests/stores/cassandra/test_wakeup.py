@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -11,15 +11,19 @@ from dueline.coordination.worker_registry import Registration
 from dueline.core.clock import SystemClock
 from dueline.core.lane import Lane
 from dueline.core.pagination import record_at
-from dueline.core.wakeup import Signal, Wakeup
+from dueline.core.wakeup import GAP_US_MAX_WITHOUT_WAKEUPS, Signal, Wakeup
 from dueline.stores.cassandra import wakeup
 from dueline.stores.cassandra.wakeup import (
     AGE_US_MAX,
+    COUNTED_US,
+    DISTRUST_US,
     KEY,
     MESSAGE_BYTES_MAX,
     NONCES_MAX,
     PARTITION,
+    REGISTRY_AGE_US_MAX,
     SENT_A_SECOND_MAX,
+    TRUSTED_US,
     WORKERS_MAX,
     Address,
     NetworkListener,
@@ -29,6 +33,7 @@ from dueline.stores.cassandra.wakeup import (
     sealed,
 )
 from dueline.stores.memory.store import MemoryStore
+from tests.harness.clocks import HandClock
 
 HERE = Address("127.0.0.1", 0)
 LANE = Lane("mail", 3, 7, 0, "")
@@ -91,8 +96,64 @@ def test_one_worker_is_told_by_its_name(store: MemoryStore, listener: NetworkLis
     other.close()
 
 
-def test_a_worker_polls_as_often_as_without(listener: NetworkListener) -> None:
+def waiting(clock: HandClock, crowded: Sequence[bool] = (False,)) -> NetworkListener:
+    """Return the listener of a worker; crowded: whether there are many, each time it asks."""
+    answers = iter(crowded)
+    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    bound.bind(("127.0.0.1", 0))
+    bound.setblocking(False)  # noqa: FBT003  (its only parameter)
+    names = frozenset({"mail"})
+    return NetworkListener(
+        bound, KEY_BYTES, names, Signal(), clock, is_crowded=lambda _: next(answers)
+    )
+
+
+def test_a_worker_polls_seldom_once_producers_know_it() -> None:
+    clock = HandClock(NOW_US)
+    listener = waiting(clock)
     assert not listener.is_open
+    assert listener.gap_us_max == GAP_US_MAX_WITHOUT_WAKEUPS
+    clock.advance(2 * REGISTRY_AGE_US_MAX)
+    assert listener.gap_us_max == TRUSTED_US
+    listener.close()
+
+
+def test_a_worker_whose_wakeups_are_lost_polls_often() -> None:
+    clock = HandClock(NOW_US)
+    listener = waiting(clock, [False] * 9)
+    clock.advance(2 * REGISTRY_AGE_US_MAX)
+    listener.missed()
+    assert listener.gap_us_max == TRUSTED_US
+    listener.missed()
+    assert listener.gap_us_max == GAP_US_MAX_WITHOUT_WAKEUPS
+    clock.advance(DISTRUST_US)
+    assert listener.gap_us_max == TRUSTED_US
+    listener.close()
+
+
+def test_a_wakeup_between_two_misses_restores_trust() -> None:
+    clock = HandClock(NOW_US)
+    listener = waiting(clock)
+    clock.advance(2 * REGISTRY_AGE_US_MAX)
+    listener.missed()
+    host, _, port = listener.address.rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        message = sealed(KEY_BYTES, Wakeup("mail").to_bytes(600), clock.wall_us())
+        sender.sendto(message, (host, int(port)))
+    assert heard(listener) == [Wakeup("mail")]
+    listener.missed()
+    assert listener.gap_us_max == TRUSTED_US
+    listener.close()
+
+
+def test_workers_that_are_too_many_to_be_woken_poll_often() -> None:
+    clock = HandClock(NOW_US)
+    listener = waiting(clock, [True, False])
+    clock.advance(2 * REGISTRY_AGE_US_MAX)
+    assert listener.gap_us_max == GAP_US_MAX_WITHOUT_WAKEUPS
+    clock.advance(COUNTED_US + 1)
+    assert listener.gap_us_max == TRUSTED_US
+    listener.close()
 
 
 def test_strangers_are_not_heard(store: MemoryStore, listener: NetworkListener) -> None:

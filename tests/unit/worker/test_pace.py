@@ -4,13 +4,12 @@ import pytest
 
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
-from dueline.core.wakeup import FALLBACK_US
+from dueline.core.wakeup import FALLBACK_US, GAP_US_MAX_WITHOUT_WAKEUPS
 from dueline.worker.backoff import (
     BACK_OFF_S,
     BUSY_AGE_US_MIN,
     BUSY_SHARE,
     DO_ALL_US,
-    GAP_US_MAX_WITHOUT_WAKEUPS,
     GAP_US_MIN,
     JITTER,
     LISTING_AGE_US_MAX,

@@ -88,7 +88,7 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         2s), `password_file` or `password_env` (a file or an environment variable with the
         password), `tls` (1 or 0; 1 unless all hosts are this machine), the files `ca`, `cert` and
         `key` and the certificates' `name` for TLS, `insecure=1` for no TLS between machines, and
-        `wake` (auto, HOST or HOST:PORT) for wake-ups between machines.
+        `wake` (auto, HOST, HOST:PORT, or off) for wake-ups between machines.
 
     Raises:
       ConfigError: The URL is not valid.
@@ -128,7 +128,7 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         timeout_us=timeout_us(options["timeout"]) if "timeout" in options else TIMEOUT_US,
         tls=_tls(options, hosts),
         name=options.get("name", ""),
-        wake=_wake(options.get("wake")),
+        wake=_wake(options.get("wake", "auto")),
     )
 
 
@@ -163,8 +163,8 @@ def _hosts(text: str) -> tuple[list[str], int]:
     return hosts, ports.pop() if ports else _PORT
 
 
-def _wake(text: str | None) -> tuple[str, int] | None:
-    if text is None or text == "off":
+def _wake(text: str) -> tuple[str, int] | None:
+    if text == "off":
         return None
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     host, port = (host, port) if colon else (text, "0")

@@ -2,8 +2,10 @@
 
 A worker binds a UDP socket and publishes its address in its registration. A process that stored
 jobs sends a wake-up to the workers of their queues. Each message has the time, a random number and
-a code that is made with a key from the store, so only clients of the store can send it. A message
-that is lost, refused or repeated costs at most one read: workers poll as often as without.
+a code that is made with a key from the store, so only clients of the store can send it.
+
+A message may be lost, refused or repeated. An idle worker polls at longer intervals while messages
+arrive: if two polls in a row find jobs of which it was not notified, it polls as often as without.
 """
 
 import hmac
@@ -19,13 +21,33 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import DuelineError
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Put, Records
-from dueline.core.wakeup import WAKEUPS_MAX, NoListener, Signal, Wakeup, WakeupListener, read_wakeup
+from dueline.core.wakeup import (
+    GAP_US_MAX_WITHOUT_WAKEUPS,
+    WAKEUPS_MAX,
+    NoListener,
+    Signal,
+    Wakeup,
+    WakeupListener,
+    read_wakeup,
+)
 
 PARTITION: Final = "wakeups"
 KEY: Final = "key"
 
 WORKERS_MAX: Final = 8
-"""Maximum number of workers that a wake-up is sent to; others poll."""
+"""Maximum number of workers that a wake-up is sent to; if there are more, all poll often."""
+
+TRUSTED_US: Final = 3 * SECOND_US
+"""Maximum time between polls of an idle worker whose wake-ups arrive, in microseconds."""
+
+MISSES_MAX: Final = 2
+"""Number of polls in a row that find jobs without a wake-up, after which a worker polls often."""
+
+DISTRUST_US: Final = 600 * SECOND_US
+"""How long it does."""
+
+COUNTED_US: Final = 60 * SECOND_US
+"""Maximum age of the number of workers."""
 
 REGISTRY_AGE_US_MAX: Final = 5 * SECOND_US
 """Maximum age of the list of workers; a newer worker polls until then."""
@@ -117,7 +139,9 @@ class NetworkWakeups:
             bound = _bound(self._address)
         except (OSError, DuelineError):
             return NoListener(wakeup)
-        return NetworkListener(bound, key, frozenset(channels), wakeup, self._clock)
+        return NetworkListener(
+            bound, key, frozenset(channels), wakeup, self._clock, is_crowded=self._is_crowded
+        )
 
     def _read_workers(self) -> None:
         now_us = self._clock.monotonic_us()
@@ -133,6 +157,14 @@ class NetworkWakeups:
             if channel == worker.name or channel in worker.queues
         ]
         return found if len(found) <= WORKERS_MAX else random.sample(found, WORKERS_MAX)
+
+    def _is_crowded(self, channels: Collection[str]) -> bool:
+        """Return whether more workers listen to a channel than a wake-up is sent to."""
+        workers = [worker for worker in self._registered() if worker.address]
+        return any(
+            sum(channel in worker.queues for worker in workers) > WORKERS_MAX
+            for channel in channels
+        )
 
     def _may_send(self) -> bool:
         second = self._clock.monotonic_us() // SECOND_US
@@ -164,7 +196,15 @@ class NetworkWakeups:
 class NetworkListener(NoListener):
     """A worker's socket, on which the worker itself waits.
 
-    It counts as closed: since datagrams are lost, the worker polls as often as without it.
+    It counts as closed, since datagrams are lost without notice.
+
+    Args:
+      bound: The socket.
+      key: The key of messages.
+      channels: The channels.
+      wakeup: The worker's event.
+      clock: The machine's clock.
+      is_crowded: Returns whether wake-ups of these channels reach only some of their workers.
     """
 
     def __init__(
@@ -174,9 +214,17 @@ class NetworkListener(NoListener):
         channels: frozenset[str],
         wakeup: Signal,
         clock: Clock,
+        *,
+        is_crowded: Callable[[Collection[str]], bool],
     ) -> None:
         super().__init__(wakeup)
         self._signal = wakeup
+        self._is_crowded = is_crowded
+        self._misses = 0
+        # Until then, some producers do not know this worker.
+        self._trusted_from_us = clock.monotonic_us() + 2 * REGISTRY_AGE_US_MAX
+        self._counted_us: int | None = None
+        self._is_one_of_many = True
         self._socket = bound
         self.address = _text(bound.getsockname())
         self._seal = Seal(key)
@@ -207,6 +255,25 @@ class NetworkListener(NoListener):
         heard, self._heard = self._heard, []
         return heard
 
+    @property
+    def gap_us_max(self) -> int:  # type: ignore[override]  # it changes here
+        """Maximum time between polls: long while wake-ups arrive, and reach each worker."""
+        now_us = self._clock.monotonic_us()
+        if now_us < self._trusted_from_us:
+            return GAP_US_MAX_WITHOUT_WAKEUPS
+        if self._counted_us is None or now_us - self._counted_us > COUNTED_US:
+            with suppress(DuelineError):
+                self._is_one_of_many = self._is_crowded(self._channels)
+                self._counted_us = now_us
+        return GAP_US_MAX_WITHOUT_WAKEUPS if self._is_one_of_many else TRUSTED_US
+
+    def missed(self) -> None:
+        """Poll often for DISTRUST_US if this was not the only one."""
+        self._misses += 1
+        if self._misses >= MISSES_MAX:
+            self._misses = 0
+            self._trusted_from_us = self._clock.monotonic_us() + DISTRUST_US
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
@@ -219,7 +286,7 @@ class NetworkListener(NoListener):
                 count += 1
                 one = self._read(message)
                 if one is not None:
-                    is_useful = True
+                    is_useful, self._misses = True, 0
                     if one not in self._heard:
                         self._heard.append(one)
         self._rests = count > 0 and not is_useful

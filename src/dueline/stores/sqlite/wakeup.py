@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.wakeup import NoListener, Signal, Wakeup, WakeupListener, read_wakeup
+from dueline.core.wakeup import FALLBACK_US, NoListener, Signal, Wakeup, WakeupListener, read_wakeup
 from dueline.stores.sqlite.file import GROUP_TOO, OWNER_ONLY, is_of_us
 
 SOCKETS_AGE_US_MAX = SECOND_US
@@ -122,6 +122,7 @@ class SocketListener:
 
     is_open = True
     address = ""
+    gap_us_max = FALLBACK_US
 
     def __init__(
         self, folder: "_Folder", channels: frozenset[str], wakeup: Signal, clock: Clock
@@ -173,6 +174,9 @@ class SocketListener:
                     self._heard.append(one)
         if count > DATAGRAMS_SURE:  # others may have been dropped
             self._heard = [Wakeup(channel) for channel in self._channels]
+
+    def missed(self) -> None:
+        """Do nothing: wake-ups that are lost are rare."""
 
     def close(self) -> None:
         """Remove the socket, and the folder if it was the last one."""
