@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dueline import BatchOptions, Call, Dueline, Retry, Snooze, group, pipeline, wait_for
+from dueline.core.job import JobId, State
 
 LEASE_S = 0.4
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
@@ -71,15 +72,15 @@ def application(url: str) -> tuple[Dueline, Mapping[str, Any]]:
 
 
 @contextmanager
-def killed_worker(url: str, marker: Path) -> Iterator[None]:
-    """Run a worker until it has a job in its hands, then kill it."""
+def killed_worker(url: str, has_started: Callable[[], bool]) -> Iterator[None]:
+    """Run a worker until it has noted that a job has started, then kill it."""
     worker = subprocess.Popen([sys.executable, "-m", "tests.unit.spark.busy", url], cwd=ROOT)
     try:
         yield
         until = time.monotonic() + VICTIM_S
-        while not marker.exists() and time.monotonic() < until:
+        while not has_started() and time.monotonic() < until:
             time.sleep(0.01)
-        assert marker.exists(), "no job came to the worker"
+        assert has_started(), "no job came to the worker"
     finally:
         os.kill(worker.pid, signal.SIGKILL)
         worker.wait()
@@ -90,9 +91,13 @@ def busy_store(folder: Path) -> Dueline:
     url = f"sqlite:///{folder / 'jobs.db'}?synchronous=NORMAL"
     app, tasks = application(url)
     count = tasks["count"]
-    marker = folder / "stuck"
-    with killed_worker(url, marker):
-        tasks["stuck"].using(priority=9).enqueue(str(marker))
+    stuck = tasks["stuck"].using(priority=9).enqueue(str(folder / "stuck"))
+
+    def has_started() -> bool:
+        (row,) = app.store.find([JobId(bytes.fromhex(stuck.id))])
+        return row is not None and row.state == State.STARTED
+
+    with killed_worker(url, has_started):
         count.enqueue_many([(number,) for number in range(1, 80)])
     tasks["again"].enqueue_many([(number,) for number in range(30)])
     waiting = count.using(after=3600).enqueue_many([(number,) for number in range(30)])

@@ -1,5 +1,7 @@
 """What commands of the pipeline need, and what they say of a lake that is behind."""
 
+import subprocess
+import sys
 from pathlib import Path
 from shutil import rmtree
 
@@ -154,3 +156,18 @@ def test_a_lake_of_another_store_is_refused_before_a_row_is_left_out(
     assert answer.code == 5
     assert "they hold the history of another store." in answer.err
     assert rows_in(lake, "bronze") == before
+
+
+def test_a_run_that_finds_nothing_new_imports_no_engine(shell: Shell, app: Dueline) -> None:
+    """A schedule may start it each minute."""
+    made(shell.folder / "lake", app).run([], quiet)
+    words = ["--store", app.url, "pipeline", "run", "--engine", "duckdb"]
+    script = (
+        "import sys\nfrom dueline.cli import run\n"
+        f"assert run({words}) == 0\n"
+        "print({'pandas', 'duckdb', 'sqlglot', 'pyspark'} & sys.modules.keys())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=shell.folder, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "set()"

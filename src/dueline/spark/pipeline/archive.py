@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyarrow import dataset
+from pyarrow.compute import field
 
 from dueline.core.clock import to_datetime
 from dueline.core.errors import Conflict, NotFound
@@ -148,7 +148,6 @@ def _file_check(system: Any, one: File) -> Check:  # noqa: ANN401  (a file syste
 
 def _tables(bronze: Table, period: Period) -> Iterator[pa.Table]:
     """Yield the rows of a period, in tables of the size of one file, a day after the other."""
-    field = dataset.field
     at = field("at").cast(pa.timestamp("us", "UTC"))
     where = (at >= _instant(period.since_us)) & (at < _instant(period.until_us))
     if period.queues:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyarrow import dataset
+from pyarrow.compute import field
 
 from dueline.core.attempt import digest_of
 from dueline.core.clock import SECOND_US
@@ -295,7 +295,7 @@ class Auditor:
         """Yield jobs whose stored result differs from the one in the history."""
         verdict, words, _ = RULES["another result"]
         names = ["queue", "job_id", "enqueued", "attempt", "ended", "digest"]
-        has_digest = dataset.field("digest").is_valid()
+        has_digest = field("digest").is_valid()
         for batch in self._bronze.view().dataset().to_batches(list(names), filter=has_digest):
             lines = lines_in(pa.Table.from_batches([batch]))
             ids = {JobId(bytes.fromhex(line["job_id"])) for line in lines}

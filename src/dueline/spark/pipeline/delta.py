@@ -16,7 +16,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-import duckdb
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -339,7 +338,9 @@ class Table:
         """
         if not self.exists():
             return []
-        found = pa.table(self.delta().get_add_actions(flatten=True))
+        # Not by pa.table, which imports pandas.
+        actions = self.delta().get_add_actions(flatten=True)
+        found = pa.RecordBatchReader.from_stream(actions).read_all()
         if where is not None:
             found = found.filter(where)
         columns = {name: _plain(found.column(name)).to_pylist() for name in found.column_names}
@@ -495,12 +496,20 @@ def _sentence(error: Exception, place: Place) -> str:
     return text[:500]
 
 
+def _query_error() -> type[Exception]:
+    """Return the class of DuckDB's errors, which only a run that queries has imported."""
+    import duckdb  # noqa: PLC0415  (see above)
+
+    error: type[Exception] = duckdb.Error
+    return error
+
+
 @contextmanager
 def damage_named() -> Iterator[None]:
     """Raise `LakeCorrupt` where a file of a table is missing or damaged."""
     try:
         yield
-    except (pa.ArrowInvalid, FileNotFoundError, duckdb.Error) as error:
+    except (pa.ArrowInvalid, FileNotFoundError, _query_error()) as error:
         found = _FILE.search(str(error))
         if found is None:
             raise

@@ -12,18 +12,19 @@ tests of this module name. To stay with them:
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import duckdb
 import pyarrow as pa
-import sqlglot
-from pyarrow import dataset, fs
-from sqlglot import exp
+from pyarrow import fs
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a run that finds nothing new imports none of them
+    import duckdb
+    from pyarrow.dataset import Dataset
     from pyspark.sql import DataFrame, SparkSession
+
+    from dueline.spark.pipeline.query_texts import Text
 
 View = Any
 """An Arrow table, record batch reader or dataset, `Files`, or `Derived`;
@@ -44,7 +45,6 @@ OFFLINE: Final = {
     "python_enable_replacements": "false",  # a mistyped view is no local variable
     "preserve_insertion_order": "false",
 }
-PREFIX: Final = "dueline_view_of_"
 BATCH_ROWS: Final = 65_536
 
 
@@ -71,8 +71,10 @@ class Files(NamedTuple):
     base: str = ""
     system: FileSystem | None = None
 
-    def dataset(self) -> dataset.Dataset:
+    def dataset(self) -> "Dataset":
         """Return the files as a dataset."""
+        from pyarrow import dataset  # noqa: PLC0415  (it imports pandas)
+
         parts = dataset.partitioning(flavor="hive", schema=self.schema)
         return dataset.dataset(
             list(self.paths), self.schema, format="parquet", partitioning=parts,
@@ -167,6 +169,8 @@ class Duck:
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> DuckResult:
         """Run a query; see `Queries.run`."""
         if self._connection is None:  # a new one costs ten times as much as a small query
+            import duckdb  # noqa: PLC0415  (see above)
+
             self._connection = duckdb.connect(":memory:", config=self._settings)
             for statement in MACROS:
                 self._connection.execute(statement)
@@ -203,9 +207,11 @@ class Spark:
 
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> SparkResult:
         """Run a query; see `Queries.run`."""
+        from dueline.spark.pipeline.query_texts import PREFIX, prefixed  # noqa: PLC0415  (see above)
+
         text = _whole(sql, views)
         frames = {PREFIX + name: self.frame(views[name]) for name in text.tables & views.keys()}
-        words = text.tree.transform(_prefixed, frames).sql("spark", comments=False)
+        words = text.tree.transform(prefixed, frames).sql("spark", comments=False)
         words = words.replace("{", "{{").replace("}", "}}")
         words = re.sub(rf"\b{PREFIX}\w+", r"{\g<0>}", words)
         return SparkResult(self._session.sql(words, args=text.used(values), **frames))
@@ -214,7 +220,9 @@ class Spark:
         """Return a view as a data frame."""
         if isinstance(view, Files):
             return self._files(view)
-        if isinstance(view, dataset.Dataset):
+        from pyarrow.dataset import Dataset  # noqa: PLC0415  (it imports pandas)
+
+        if isinstance(view, Dataset):
             view = view.to_table()
         elif isinstance(view, pa.RecordBatchReader):
             view = view.read_all()
@@ -244,67 +252,12 @@ def _read(files: Files, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         yield from files._replace(paths=paths).dataset().to_batches()
 
 
-class _Text:
-    """A query: its tree, and the tables and parameters that it names."""
-
-    def __init__(self, tree: exp.Expression) -> None:
-        self.tree = tree
-        self.tables = _tables(tree)
-        self.parameters = {node.name for node in tree.find_all(exp.Placeholder)}
-
-    @cached_property
-    def for_duck(self) -> str:
-        """Return the query in DuckDB's dialect."""
-        return str(self.tree.sql("duckdb", comments=False))
-
-    def used(self, values: Values | None) -> dict[str, Any]:
-        """Return the values that it names; DuckDB refuses others."""
-        return {name: value for name, value in (values or {}).items() if name in self.parameters}
-
-
-@cache
-def _tree(sql: str) -> exp.Expression:
-    return sqlglot.parse_one(sql, read="spark")
-
-
-def _prefixed(node: exp.Expression, views: Mapping[str, View]) -> exp.Expression:
-    """Name views as the session does not, and keep their names for columns."""
-    if isinstance(node, exp.Table) and PREFIX + node.name in views:
-        alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
-        return exp.Table(this=exp.to_identifier(PREFIX + node.name), alias=alias)
-    return node
-
-
-def _whole(sql: str, views: Mapping[str, View]) -> _Text:
+def _whole(sql: str, views: Mapping[str, View]) -> "Text":
     """Return a text that begins with the derived views that it names."""
+    from dueline.spark.pipeline.query_texts import whole  # noqa: PLC0415  (see above)
+
     derived = {name: view.sql for name, view in views.items() if isinstance(view, Derived)}
-    return _with_derived(sql, tuple(derived.items()))
-
-
-@cache
-def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> _Text:
-    tree, texts, parts = _tree(sql).copy(), dict(derived), dict[str, exp.Expression]()
-
-    def add(names: set[str]) -> None:
-        for name in names & texts.keys() - parts.keys():
-            part = _tree(texts[name]).copy()
-            add(_tables(part))  # first those that it names
-            parts[name] = part
-
-    add(_tables(tree))
-    own = list(tree.ctes)
-    for name, part in parts.items():
-        tree.with_(name, as_=part, copy=False)
-    if parts:
-        clause = tree.ctes[0].parent
-        clause.set("expressions", [cte for cte in tree.ctes if cte not in own] + own)
-    return _Text(tree)
-
-
-def _tables(tree: exp.Expression) -> set[str]:
-    """Return the tables that a text names, without its own parts."""
-    parts = {node.alias for node in tree.find_all(exp.CTE)}
-    return {node.name for node in tree.find_all(exp.Table)} - parts
+    return whole(sql, tuple(derived.items()))
 
 
 def _spark_field(field: pa.Field) -> pa.Field:

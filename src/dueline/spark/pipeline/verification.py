@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 import pyarrow as pa
-from pyarrow import dataset
+from pyarrow.compute import field
 
 from dueline.core.engine import Engine
 from dueline.core.pagination import rows_in
@@ -79,7 +79,7 @@ def verify(
     rows, at = silver.rows(), silver.position(BATCH) or 0
     started = 0
     if silver.exists():
-        has_start = dataset.field("started").is_valid()
+        has_start = field("started").is_valid()
         started = silver.view().dataset().count_rows(filter=has_start)
     for name, (column, needs_start) in COUNTED.items():
         wanted = started if needs_start else rows
@@ -124,7 +124,6 @@ def _missing(bronze: Table, queue: str, shard: int, stored: pa.Table, queries: D
     ]
     if not files:
         return int(stored.num_rows)
-    field = dataset.field
     where = (field("queue") == queue) & (field("shard") == shard)
     where &= (field("at") >= at[0]) & (field("at") <= at[-1])
     rows = bronze.view(files).dataset().to_table(["id"], filter=where)
