@@ -307,6 +307,7 @@ def _append_only_file(fact: str, _: Mapping[str, str]) -> Check:
     advice = {
         "appendonly no": "Set appendonly yes: a restart loses jobs.",
         "appendfsync no": "Set appendfsync everysec or always: loss of power loses jobs.",
+        "?": "Allow CONFIG GET to this user: it cannot be known what loss of power loses.",
         "on-rewrite yes": "Set no-appendfsync-on-rewrite no: rewrites delay flushes.",
     }
     for setting, change in advice.items():

@@ -50,6 +50,13 @@ def test_a_server_that_keeps_nothing_is_named(start_server: StartServer) -> None
     assert (check.verdict, "appendonly yes" in check.advice) == ("warning", True)
 
 
+def test_settings_that_are_hidden_are_not_said_to_be_good(start_server: StartServer) -> None:
+    server = start_server()
+    server.ask("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-config")
+    check = checks_of(server.url.replace("//", "//app:pw@"))["append-only file"]
+    assert (check.verdict, "CONFIG GET" in check.advice) == ("warning", True), check
+
+
 def test_memory_that_is_nearly_full_is_named(start_server: StartServer) -> None:
     server = start_server()
     assert checks_of(server.url)["memory"].verdict == "good"  # this loads the functions

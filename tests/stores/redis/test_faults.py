@@ -157,6 +157,21 @@ def test_a_server_that_hides_its_settings_is_used_and_says_so(start_server: Star
         assert "cannot be known" in store.describe()["survives loss of power"]
 
 
+@pytest.mark.parametrize(
+    "setting", [("maxmemory-policy", "allkeys-lru"), ("appendonly", "no")], ids=" ".join
+)
+def test_a_server_that_hides_its_settings_is_refused_if_it_would_lose_jobs(
+    start_server: StartServer, setting: tuple[str, str]
+) -> None:
+    server = start_server(settings=dict([setting]))
+    server.ask("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-config")
+    with (
+        closing(open_store(server.url.replace("//", "//app:pw@"))) as store,
+        pytest.raises(ConfigError, match=setting[0]),
+    ):
+        store.add([new_job(1)])
+
+
 def test_a_replica_is_refused_and_named(start_server: StartServer) -> None:
     server, other = start_server(), start_server()
     server.ask("REPLICAOF", "127.0.0.1", str(other.port))

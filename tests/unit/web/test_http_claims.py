@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from dueline import Context, Dueline, Retry, pipeline
 from dueline.api import claim_sessions
 from dueline.web import api
 from dueline.web.http_api import waiting
+from tests.harness.addresses import address
 from tests.harness.clocks import HandClock
 from tests.harness.http_api import Program
 
@@ -34,16 +36,22 @@ class Client(Program):
 @pytest.fixture
 def clock() -> HandClock:
     """Let time stand still."""
-    return HandClock()
+    return HandClock(time.time_ns() // 1000)  # a server expires records by its own
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def app(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Dueline]:
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def app(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Dueline]:
     """Open an application whose time stands still."""
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'q.db'}"
-    made = Dueline(url, clock=clock)
-    yield made
-    made.close()
+    with address(request.param, tmp_path) as url:
+        made = Dueline(url, clock=clock)
+        monkeypatch.setattr(made.store, "clock_us", clock.wall_us)
+        yield made
+        made.close()
 
 
 @pytest.fixture

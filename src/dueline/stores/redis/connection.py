@@ -138,12 +138,12 @@ class Connections:
                 return outcome
         raise AssertionError("unreachable")
 
-    def settings(self) -> Mapping[str, str] | None:
-        """Return the settings that decide what the server may lose; None if it hides them."""
+    def settings(self) -> Mapping[str, str]:
+        """Return the settings that decide what the server may lose, as far as it shows them."""
         try:
             return pairs(self.command("CONFIG", "GET", *durability.SETTINGS))
         except ConfigError:
-            return None
+            return durability.settings_in(self.info("memory"), self.info("persistence"))
 
     def info(self, section: str) -> Mapping[str, str]:
         """Return a section of the server's facts."""

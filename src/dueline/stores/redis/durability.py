@@ -39,15 +39,22 @@ def check(settings: Mapping[str, str], address: Address) -> None:
         )
 
 
-def guarantees(settings: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what survives what; settings: None if the server hides them."""
-    if settings is None:
-        return {"survives a process crash": _HIDDEN, "survives loss of power": _HIDDEN}
+def settings_in(memory: Mapping[str, str], persistence: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings in sections of INFO, for a server that forbids CONFIG."""
+    known = {
+        "maxmemory-policy": memory.get("maxmemory_policy"),
+        "appendonly": {"0": "no", "1": "yes"}.get(persistence.get("aof_enabled", "")),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def guarantees(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return what survives what."""
     if settings.get("appendonly") == "no":
         lost = "everything since the last snapshot may be lost (appendonly no)"
         return {"survives a process crash": lost, "survives loss of power": lost}
-    policy = settings.get("appendfsync", "?")
+    policy = settings.get("appendfsync")
     return {
-        "survives a process crash": "nothing is lost",
-        "survives loss of power": _POWER.get(policy, policy),
+        "survives a process crash": "nothing is lost" if "appendonly" in settings else _HIDDEN,
+        "survives loss of power": _HIDDEN if policy is None else _POWER.get(policy, policy),
     }

@@ -31,6 +31,8 @@ _SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
     ("loading the dataset|Link with MASTER|TRYAGAIN", StoreUnavailable, "The server is starting."),
     ("cluster is down|[Hh]ash slot not served|non local key", StoreUnavailable, ("A slot of the "
      "cluster has no primary, or moves to another node: see CLUSTER INFO.")),
+    ("killed by user", StoreUnavailable, ("An operator ended it (FUNCTION KILL), before it wrote "
+     "anything. Repeat it.")),
     ("BUSY", StoreUnavailable, "Another script blocks the server: see SCRIPT KILL."),
     ("cluster support disabled", ConfigError, "It is a single server: use redis://."),
     ("unknown command|FUNCTION", ConfigError, ("Use Redis 7.0 or Valkey, directly: a proxy "

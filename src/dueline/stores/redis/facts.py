@@ -36,9 +36,8 @@ def facts_of(connections: Connections) -> Mapping[str, str]:
         facts["cluster"] = cluster
     if replication.get("role") == "slave":
         facts["read-only"] = "the server is a replica"
-    if settings is not None:
-        names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
-        facts["append-only file"] = ", ".join(f"{name} {settings.get(name, '?')}" for name in names)
+    names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
+    facts["append-only file"] = ", ".join(f"{name} {settings.get(name, '?')}" for name in names)
     statuses = {persistence.get(f"aof_last_{what}_status", "ok") for what in ("write", "bgrewrite")}
     if statuses != {"ok"}:
         facts["append-only file"] = "the last write failed"

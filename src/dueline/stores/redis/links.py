@@ -100,7 +100,7 @@ class Links:
         link = self.connect()
         if not self._has_checked:
             try:
-                durability.check(_settings(link.driver) or {}, self._address)
+                durability.check(_settings(link.driver), self._address)
             except ConfigError:
                 close(link)
                 raise
@@ -290,12 +290,13 @@ def _place_in(span: Sequence[Any], asked: Place) -> Place:
     return (host.decode() if host else asked[0]), port
 
 
-def _settings(driver: Any) -> Mapping[str, str] | None:  # noqa: ANN401
-    """Return settings of the server; None if it hides them."""
+def _settings(driver: Any) -> Mapping[str, str]:  # noqa: ANN401
+    """Return settings of the server, as far as it shows them."""
     try:
         return pairs(ask(driver, ("CONFIG", "GET", *durability.SETTINGS)))
     except ResponseError:
-        return None
+        memory, files = (facts_in(ask(driver, ("INFO", it))) for it in ("memory", "persistence"))
+        return durability.settings_in(memory, files)
 
 
 def _check_server(facts: Mapping[str, str], address: Address) -> None:
