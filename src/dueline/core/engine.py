@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from dueline.core.clock import Clock, StoreTime
@@ -51,7 +50,7 @@ class Engine:
         Raises:
           EnqueueUnknown: The store did not say whether the queues are still there, or it moved.
         """
-        places = list(map(_first, groupby(map(_when_of, jobs))))
+        places = list(dict.fromkeys(map(_when_of, jobs)))
         now_us = jobs[0].enqueued_us if jobs else 0
         if max(map(_at_us_of, places), default=0) > now_us + WAKE_AHEAD_US:
             now_us = self.time.latest_us()  # later than the call: more of them may be due soon

@@ -91,7 +91,8 @@ def lanes_of_new_jobs(
     home: Lane, job_ids: Sequence[JobId], shards: int, limits: Sequence[Sequence[str]]
 ) -> Sequence[Lane]:
     """Return the lanes of new jobs that are alike except for their limits, by their ids."""
-    lanes = [home._replace(shard=shard_of(job_id, shards)) for job_id in job_ids]
+    by_shard = [home._replace(shard=shard) for shard in range(shards)]
+    lanes = [by_shard[shard_of(job_id, shards)] for job_id in job_ids]
     if limits:
         tenants = [lane_tenant(home.tenant, names) for names in limits]
         lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]
