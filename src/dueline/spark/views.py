@@ -52,12 +52,18 @@ def register(
 def _lake(
     spark: SparkSession, address: str, options: Mapping[str, str] | None
 ) -> dict[str, DataFrame]:
+    from dueline.spark.pipeline.asking import QUESTIONS  # noqa: PLC0415
     from dueline.spark.pipeline.delta import place_of  # noqa: PLC0415  (executors may lack deltalake)
-    from dueline.spark.pipeline.queries import Spark  # noqa: PLC0415
+    from dueline.spark.pipeline.queries import Spark, text_of  # noqa: PLC0415
     from dueline.spark.pipeline.tables import DESIGNS, open_table  # noqa: PLC0415
 
     place = place_of(address, options)
     tables = {name: open_table(place, name) for name in DESIGNS}
     tables["bronze"].delta()  # a lake has it
     queries = Spark(spark)
-    return {name: queries.frame(one.view()) for name, one in tables.items() if one.exists()}
+    frames = {name: queries.frame(one.view()) for name, one in tables.items() if one.exists()}
+    if "silver" in frames:
+        asked = {"asked": frames["silver"]}
+        for question in QUESTIONS.values():
+            frames[question.text] = queries.run(text_of(question.text), asked).frame
+    return frames

@@ -13,6 +13,7 @@ from dueline.core.queue_settings import tells_all
 from dueline.foresight.scenario import Changes
 from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay, what_if
 from dueline.spark.pipeline.archive import Archived
+from dueline.spark.pipeline.asking import QUESTIONS, answer_to
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.audit_state import FINDINGS
@@ -271,6 +272,18 @@ class Pipeline:
         span = Span.of(since_us, until_us)
         now_us, command = time.time_ns() // 1000, f"--out {self._lake.root}"
         return Report(views, About(title, span, now_us, command, self._settings.objective)).page()
+
+    @damage_named()
+    def ask(self, question: str, *, since_us: int, until_us: int) -> list[dict[str, Any]]:
+        """Answer one of `QUESTIONS` about the attempts that ended in a period, the worst first.
+
+        Raises:
+            NotFound: Nothing was copied.
+        """
+        silver = self._rows(SILVER.name)
+        return answer_to(
+            QUESTIONS[question], self._queries, silver, since_us=since_us, until_us=until_us
+        )
 
     @damage_named()
     def archive(
