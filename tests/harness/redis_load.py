@@ -14,6 +14,9 @@ from dueline.core.store import Drop, Group, Lease, Store, Want
 from dueline.store_tests.calls import LEASE_US, NOW_US, id_of, lane_of, new_job, row_of, token_of
 
 JOBS_OF_A_CALL = 20
+BACKLOG_MAX = 10_000
+"""Number of jobs that wait above which no more are inserted."""
+
 PROGRESS = 500
 """Number of jobs that end before, between and after disturbances."""
 
@@ -70,9 +73,13 @@ class Drained:
             self.fences[job.id] = job.fence
 
 
-def insert(store: Store, stop: threading.Event, acknowledged: dict[JobId, float]) -> None:
+def insert(
+    store: Store, stop: threading.Event, acknowledged: dict[JobId, float], seen: Drained
+) -> None:
     """Insert jobs until asked to stop; a call whose outcome is unknown is repeated."""
     for call in count():
+        while len(acknowledged) > len(seen.ended_s) + BACKLOG_MAX and not stop.is_set():
+            stop.wait(0.01)
         if stop.is_set():
             break
         first = call * JOBS_OF_A_CALL
@@ -112,6 +119,12 @@ def drain(store: Store, stop: threading.Event, seen: Drained, now_us: int) -> No
                 seen.ended_s.setdefault(job.id, []).append(time.monotonic())
 
 
+def found_in(store: Store, ids: Sequence[JobId]) -> set[JobId]:
+    """Return the ids of jobs that are there."""
+    parts = [ids[first : first + PROGRESS] for first in range(0, len(ids), PROGRESS)]
+    return {row.id for part in parts for row in store.find(part) if row is not None}
+
+
 def disturb_during_load(
     url: str, disturb: Callable[[], object], *, times: int, may_lose: bool = False
 ) -> Load:
@@ -142,7 +155,7 @@ def disturb_during_load(
 
     with closing(open_store(url)) as store:
         works = (
-            lambda: insert(store, stop, acknowledged),
+            lambda: insert(store, stop, acknowledged, seen),
             lambda: drain(store, stop, seen, NOW_US),
         )
         threads = [threading.Thread(target=run, args=(work,)) for work in works]
@@ -159,7 +172,7 @@ def disturb_during_load(
                 thread.join()
         if failures:
             raise failures[0]
-        left = {job_id for job_id in acknowledged if store.find([job_id])[0] is not None}
+        left = found_in(store, list(acknowledged))
         rows, after = set[JobId](), None
         while page := store.tail("log", 0, after=after, limit=1000).rows:
             rows.update(id_of(int.from_bytes(row.id)) for row in page)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.redis import server_url
-from tests.kills.cluster import struck_redis
+from tests.kills.cluster import struck_redis, struck_slots
 from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
 
@@ -58,3 +58,16 @@ def test_no_job_is_lost_doubled_or_early_when_a_redis_server_is_struck(tmp_path:
         report = loop.run()
     assert {verdict: found for verdict, found in report.faults.items() if found} == {}
     assert sum(server.counts.values()) == REDIS_STRIKES
+
+
+@pytest.mark.redis
+def test_no_job_is_lost_doubled_or_early_when_a_cluster_is_struck(tmp_path: Path) -> None:
+    server_url("redis-cluster")  # skips the test without a cluster
+    diaries = tmp_path / "diaries"
+    diaries.mkdir()
+    with struck_slots(tmp_path / "server", seed=1) as cluster:
+        strikes = len(cluster.own_kinds)
+        loop = Loop(diaries, jobs=JOBS, kills=2, seed=1, server=cluster, server_strikes=strikes)
+        report = loop.run()
+    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert sum(cluster.counts.values()) == strikes

@@ -78,6 +78,20 @@ def test_a_load_goes_on_while_slots_move(cluster: Slots) -> None:
     assert cluster.primary_of(SLOT) is not first
 
 
+def test_a_planned_failover_loses_nothing(cluster: Slots) -> None:
+    first = cluster.primary_of(SLOT)
+
+    def fail_over() -> None:
+        before, replica = cluster.pair(SLOT)
+        assert replica.ask("CLUSTER", "FAILOVER") == "+OK"
+        while cluster.primary_of(SLOT) is before:
+            pass
+        cluster.wait()
+
+    disturb_during_load(f"{cluster.url}?timeout=1s", fail_over, times=1)
+    assert cluster.primary_of(SLOT) is not first
+
+
 @pytest.mark.long
 def test_a_load_goes_on_when_a_primary_stands_still(cluster: Slots) -> None:
     def stall_primary() -> None:
