@@ -18,6 +18,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
 from dueline.durable.stopped import stopped_in
 from dueline.foresight.alerts import Alert, Miss, Signals, Stopped, Wait, after, conditions
+from dueline.foresight.failing_tasks import TaskPast, look_at
 from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes, run_times
 from dueline.foresight.target import Target
@@ -67,10 +68,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The alerts of a queue, and what was seen of it."""
+    """The alerts of a queue, and what was seen of it and of its tasks."""
 
     alerts: Sequence[Alert] = ()
     seen: Seen = field(default_factory=Seen)
+    tasks: Mapping[str, TaskPast] = field(default_factory=dict)
 
 
 class View(NamedTuple):
@@ -98,8 +100,16 @@ def judge(
     """
     signals, seen = _look(view, queue, target, before.seen, rates)
     raised = frozenset(alert.condition.key for alert in before.alerts)
-    alerts, changed = after(before.alerts, conditions(signals, raised=raised), view.now_us)
-    return Note(alerts, seen), changed
+    found = conditions(signals, raised=raised)
+    tasks = before.tasks
+    if rates is not None:
+        failing = {
+            alert.condition.subject for alert in before.alerts if alert.condition.kind == "failures"
+        }
+        tasks, failures = look_at(tasks, rates, failing, queue=queue, now_us=view.now_us)
+        found += failures
+    alerts, changed = after(before.alerts, found, view.now_us)
+    return Note(alerts, seen, tasks), changed
 
 
 def _look(

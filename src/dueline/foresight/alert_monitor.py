@@ -45,7 +45,8 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
             before = _note(engine, name)
             note, news = judge(view, name, settings.target(name), before, rates_of(engine, name))
             changed += news
-            if note.alerts or note.seen.shards or before.alerts or before.seen.shards:
+            is_kept = note.alerts or note.seen.shards or before.alerts or before.seen.shards
+            if is_kept or note.tasks != before.tasks:
                 expires_us = view.now_us + DAY_US
                 version = engine.ids.token()
                 puts.append(notes.put(KIND, name, encode(note), version, expires_us=expires_us))

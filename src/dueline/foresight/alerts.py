@@ -5,7 +5,6 @@ Pure functions, which `alert_engine` applies.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
 from shlex import quote
 from typing import Final, Literal, NamedTuple
 
@@ -27,18 +26,7 @@ LATE_SHARE_MAX: Final = 0.5
 """Share of starts that raises an alert if they are late, for targets such as p80<1m."""
 
 LATE_MIN: Final = 5
-FAILED_MIN: Final = 5
-"""Minimum number of starts that were late, and of failures, in the last minute."""
-
-SHARE_MIN: Final = 0.1
-JUMP: Final = 3.0
-DEVIATIONS: Final = 4.0
-"""A task's failures jump if their share is this large, this many times that of the day before, and
-this many standard deviations above it.
-"""
-
-UNSEEN_MIN: Final = 20
-"""Number of attempts of a task in the day before, below which half of all must fail or more."""
+"""Minimum number of starts that were late in the last minute."""
 
 CALM_US: Final = 60 * SECOND_US
 """An alert ends after its condition has not held for this time."""
@@ -159,7 +147,6 @@ def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> lis
         *_still_shards(signals),
         *_budget(signals, raised),
         *_starving(signals),
-        *_failures(signals),
         *_miss(signals),
         *_stopped(signals),
     ]
@@ -232,32 +219,6 @@ def _starving(signals: Signals) -> Iterator[Condition]:
                 f"oldest waits for {span_text(signals.now_us - wait.oldest_us)}.",
                 f"{_LIST} {quote(signals.queue)} --state ready --tenant {quote(tenant)}",
                 {"still_us": still_us, "oldest_us": signals.now_us - wait.oldest_us},
-            )
-
-
-def _failures(signals: Signals) -> Iterator[Condition]:
-    if signals.rates is None:
-        return
-    for task, failed in signals.rates.failed.items():
-        ended = signals.rates.ended[task]
-        number, most = failed.minute, max(ended.minute, failed.minute)
-        if number < FAILED_MIN:
-            continue
-        before = max(0.0, ended.day - most)
-        usual = max(0.0, failed.day - number) / before if before >= UNSEEN_MIN else 0.5 / JUMP
-        share, expected = round(number / most, 3), usual * most  # sums are rounded
-        is_jump = share >= max(SHARE_MIN, min(0.9, JUMP * usual))
-        if is_jump and number - expected >= DEVIATIONS * sqrt(expected * (1 - usual) + 1):
-            yield Condition(
-                "failures",
-                signals.queue,
-                task,
-                f"{share:.0%} of the attempts of {task} failed in the last minute; usually "
-                f"{usual:.0%} do."
-                if before >= UNSEEN_MIN
-                else f"{share:.0%} of the attempts of {task} failed in the last minute.",
-                f"{_LIST} {quote(signals.queue)} --state retrying --task {quote(task)}",
-                {"failed": round(number, 1), "share": share, "usual": round(usual, 3)},
             )
 
 

@@ -22,7 +22,8 @@ from dueline.core.job import Job
 from dueline.core.store import Drop, Lease, Want
 from dueline.foresight import alert_monitor, rates
 from dueline.foresight.alert_settings import AlertSettings, read_settings, write_settings
-from dueline.foresight.alerts import CALM_US, Alert, Condition, Signals, after, conditions
+from dueline.foresight.alerts import CALM_US, Alert, Condition, after
+from dueline.foresight.failing_tasks import look_at
 from tests.harness.world import EVERY_KIND, World, world_on
 
 STEP_S = 5
@@ -201,7 +202,29 @@ def test_failures_that_jump(world: World) -> None:
     found = run.until_raised("failures", some(world), each=1)
     assert found.condition.subject == "t"
     assert re.search("usually [56]% do", found.condition.sentence)
-    run.until_ended(some(world), seconds=400)
+    for _ in range(240 // STEP_S):
+        run.step(some(world), each=1)
+        assert [alert.since_us for alert in run.raised()] == [found.since_us]
+    run.until_ended(some(world), seconds=120)
+    run.until_raised("failures", some(world), each=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "each"), [(10, 1), (85, 3)])
+def test_a_new_task_that_fails_is_named_as_long_as_it_does(
+    world: World, number: int, each: int
+) -> None:
+    """What goes on failing does not become usual."""
+    run = Run(world)
+    found = run.until_raised("failures", some(world, number), each=each)
+    for _ in range(600 // STEP_S):
+        run.step(some(world, number), each=each)
+        assert [alert.since_us for alert in run.raised()] == [found.since_us]
+    run.until_ended(lambda: None, seconds=120)
+    for _ in range(120 // STEP_S):
+        run.step(some(world, number), each=100)
+    assert not run.raised()
+    run.until_raised("failures", some(world, number), each=each)
 
 
 def test_a_new_task_of_which_just_half_fails_is_named_whenever_it_is_counted() -> None:
@@ -212,7 +235,8 @@ def test_a_new_task_of_which_just_half_fails_is_named_whenever_it_is_counted() -
                 now_us += gap_s * SECOND_US
                 counted = rates.Counted(ended={"t": 2 * failed}, failed={"t": failed})
                 found = rates.after_counting(found, counted, now_us)
-            (condition,) = conditions(Signals("q", now_us, found))
+            assert found is not None
+            _, (condition,) = look_at({}, found, (), queue="q", now_us=now_us)
             assert (condition.kind, condition.facts["share"]) == ("failures", 0.5)
 
 
