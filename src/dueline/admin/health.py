@@ -19,6 +19,7 @@ from dueline.core.job_status import ahead_of
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ComparesIndexes
 from dueline.durable.stopped import stopped_in
+from dueline.foresight.alert_monitor import alerts_of
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
@@ -48,6 +49,9 @@ READY_WITHIN_US = 5 * SECOND_US
 
 ELECTED_WITHIN_US = 60 * SECOND_US
 """Maximum time without a maintenance leader after workers started, or the leader was lost."""
+
+CHECKED = ("shard", "stopped")
+"""Kinds of alerts for which there are checks."""
 
 OVERDUE_US = 10 * SECOND_US
 """How long after its time a job of a schedule that is not stored is overdue."""
@@ -91,6 +95,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
         lambda: _found_by_audits(engine),
         lambda: _written_ahead(engine, most),
         lambda: _stopped_functions(engine, "warning"),
+        lambda: _shortened(list(_alerted(engine, "warning")), "alerts"),
         lambda: _shortened(list(_unserved(engine, workers, most)), "queues"),
         lambda: _shortened(list(_undeclared(engine)), "limits"),
         lambda: neglected(engine, engine.catalog.names(), workers),
@@ -181,6 +186,7 @@ def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_U
     checks += stuck_groups(engine, max_age_us=max_age_us, verdict="bad")
     checks += _overdue(engine, max_age_us, "bad")
     checks += _stopped_functions(engine, "bad", max_age_us)
+    checks += _shortened(list(_alerted(engine, "bad")), "alerts")
     return checks or [Check("queues", "good", "all ready jobs are served in time")]
 
 
@@ -200,18 +206,21 @@ def _late_queues(
             break
         checked += 1
         settings = engine.catalog.settings(name)
-        if settings.is_paused:
-            continue
         like = JobFilter("ready", name, but=settings.paused_tenants)
         oldest = search(engine, like, limit=1, leave_out=waiting.has).jobs
         if not oldest:
             continue
-        if name in served and (unknown := list(_unknown(engine, name, workers, now_us, "bad"))):
+        is_served = name in served and not settings.is_paused
+        if is_served and (unknown := list(_unknown(engine, name, workers, now_us, "bad"))):
             found += unknown
             continue
         age_us = now_us - oldest[0].at_us
         waits = f"the oldest ready job waits for {span_text(age_us)}"
-        if name not in served:
+        if settings.is_paused:
+            if age_us > max_age_us:
+                advice = f"Run `dueline queues resume {name}`."
+                found.append(Check(f"queue {name}", "bad", f"it is paused, and {waits}", advice))
+        elif name not in served:
             found.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
         elif age_us > max_age_us:
             found.append(Check(f"queue {name}", "bad", waits))
@@ -336,6 +345,15 @@ def _stopped_functions(engine: Engine, verdict: Verdict, max_age_us: int = 0) ->
             f"since {instant_text(stop.since_us)}: {stop.why}",
             "List them: dueline flows list --state stopped",
         )
+
+
+def _alerted(engine: Engine, verdict: Verdict) -> Iterator[Check]:
+    """Name the alerts that are raised, except those of what another check finds itself."""
+    for name in engine.catalog.names():
+        for alert in alerts_of(engine, name):
+            if alert.condition.kind not in CHECKED:
+                finding = f"alert since {instant_text(alert.since_us)}: {alert.condition.sentence}"
+                yield Check(f"queue {name}", verdict, finding, f"Run `{alert.condition.command}`.")
 
 
 def _undeclared(engine: Engine) -> Iterator[Check]:

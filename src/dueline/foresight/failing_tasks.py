@@ -50,7 +50,7 @@ class TaskPast:
 
     Attributes:
       at_us: Until when it is counted.
-      seen_ended, seen_failed: Attempts of the minute before `at_us`, as the queue's rates have them.
+      seen_ended, seen_failed: Attempts of the minute before `at_us`, as the rates say.
       ended, failed: Attempts since the last alert ended; by the day, those while none was raised.
       share: The share of failures that raised the present alert; 0 while none is raised.
       fails: Whether the alert is held by what was counted last.

@@ -6,11 +6,16 @@ from pathlib import Path
 import pytest
 
 from dueline.admin.health import PROBES, examine, is_ready, is_writable
+from dueline.coordination import notes
 from dueline.coordination.worker_registry import present
 from dueline.core.check import Check
 from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.codec import encode
 from dueline.core.lane import Pointer
 from dueline.core.store import LanePage, Record, Write
+from dueline.foresight import alert_monitor
+from dueline.foresight.alert_engine import Note
+from dueline.foresight.alerts import Alert, Condition
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
@@ -284,6 +289,36 @@ class Counting(MemoryStore):
 
 
 @pytest.mark.long
+def test_a_paused_queue_whose_jobs_wait_too_long_is_told(tmp_path: Path) -> None:
+    world = world_on("memory", tmp_path)
+    world.put()
+    world.queues.engine.catalog.configure("q", is_paused=True)
+    world.clock.advance(100)
+    world.live()
+    (good,) = is_ready(world.queues.engine, max_age_us=101 * SECOND_US)
+    assert good.verdict == "good"
+    (found,) = is_ready(world.queues.engine, max_age_us=99 * SECOND_US)
+    assert (found.verdict, found.advice) == ("bad", "Run `dueline queues resume q`.")
+    assert found.finding == "it is paused, and the oldest ready job waits for 1m40s"
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("failures", True), ("shard", False)])
+def test_a_raised_alert_is_told_unless_a_check_finds_the_same(
+    tmp_path: Path, kind: str, *, is_told: bool
+) -> None:
+    world = world_on("memory", tmp_path)
+    world.live()
+    engine = world.queues.engine
+    engine.catalog.configure("q", shards=1)
+    condition = Condition(kind, "q", "t", "80% of t failed.", "dueline jobs list")  # type: ignore[arg-type]
+    note = encode(Note((Alert(condition, engine.time.latest_us(), engine.time.latest_us()),)))
+    put = notes.put(alert_monitor.KIND, "q", note, engine.ids.token())
+    engine.store.commit(notes.PARTITION, [put])
+    found = [check for check in is_ready(engine, max_age_us=LATE_US) if "80%" in check.finding]
+    found += [check for check in examine(engine).checks if "80%" in check.finding]
+    assert [check.verdict for check in found] == (["bad", "warning"] if is_told else [])
+
+
 def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
     clock = HandClock()
     store = Counting(clock)
