@@ -19,7 +19,7 @@ from dueline.core.job_status import ahead_of
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ComparesIndexes
 from dueline.durable.stopped import stopped_in
-from dueline.foresight.alert_monitor import alerts_of
+from dueline.foresight.alert_monitor import raised_alerts
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
@@ -349,11 +349,12 @@ def _stopped_functions(engine: Engine, verdict: Verdict, max_age_us: int = 0) ->
 
 def _alerted(engine: Engine, verdict: Verdict) -> Iterator[Check]:
     """Name the alerts that are raised, except those of what another check finds itself."""
-    for name in engine.catalog.names():
-        for alert in alerts_of(engine, name):
-            if alert.condition.kind not in CHECKED:
-                finding = f"alert since {instant_text(alert.since_us)}: {alert.condition.sentence}"
-                yield Check(f"queue {name}", verdict, finding, f"Run `{alert.condition.command}`.")
+    for alert in raised_alerts(engine):
+        condition = alert.condition
+        if condition.kind not in CHECKED:
+            finding = f"alert since {instant_text(alert.since_us)}: {condition.sentence}"
+            advice = f"Run `{condition.command}`."
+            yield Check(f"queue {condition.queue}", verdict, finding, advice)
 
 
 def _undeclared(engine: Engine) -> Iterator[Check]:

@@ -26,7 +26,7 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.pagination import at_once
 from dueline.core.queue_settings import QueueSettings, StreamSettings
-from dueline.foresight.alert_monitor import alerts_of
+from dueline.foresight.alert_monitor import raised_alerts
 from dueline.foresight.alerts import Alert
 from dueline.foresight.until import explain_until
 from dueline.jobs.counts import Counts
@@ -349,8 +349,7 @@ class Admin:
 
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts that are raised, by queue."""
-        engine = self.engine
-        return [alert for name in engine.catalog.names() for alert in alerts_of(engine, name)]
+        return raised_alerts(self.engine)
 
     def workers(self) -> Sequence[Presence]:
         """Return the workers that are alive."""

@@ -4,9 +4,12 @@ They are in one partition, so that a note is written together with the run log. 
 past, as seen by one leader that may have been wrong.
 """
 
+from collections.abc import Iterator
+from itertools import takewhile
 from typing import TypeVar
 
-from dueline.core.pagination import record_at
+from dueline.core.codec import decode
+from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import value_at
 from dueline.core.store import Put, Record, Records
 
@@ -30,3 +33,12 @@ def read(records: Records, kind: str, name: str) -> Record | None:
 def value(records: Records, kind: str, name: str, form: type[T]) -> T | None:
     """Read the value of a note; None where it was never written, or has expired."""
     return value_at(records, PARTITION, f"{kind}/{name}", form)[0]
+
+
+def values(records: Records, kind: str, form: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield the names and the values of all notes of a kind."""
+    first = f"{kind}/"
+    for record in takewhile(
+        lambda record: record.key.startswith(first), records_in(records, PARTITION, after=first)
+    ):
+        yield record.key.removeprefix(first), decode(record.value, form)

@@ -24,9 +24,11 @@ QUEUES_A_STEP: Final = 20
 KIND: Final = "alerts"
 
 
-def alerts_of(engine: Engine, queue: str) -> Sequence[Alert]:
-    """Return the alerts of a queue that are raised."""
-    return _note(engine, queue).alerts
+def raised_alerts(engine: Engine) -> list[Alert]:
+    """Return the alerts that are raised, by queue."""
+    names = set(engine.catalog.names())
+    found = notes.values(engine.store, KIND, Note)
+    return [alert for name, note in found if name in names for alert in note.alerts]
 
 
 def watch_queues(queues: Queues, after_name: str | None) -> StepResult:

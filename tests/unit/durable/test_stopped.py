@@ -10,7 +10,7 @@ from dueline.coordination import notes
 from dueline.core.clock import SECOND_US
 from dueline.core.store import Delete, Put
 from dueline.durable.log import Entry, Head
-from dueline.foresight.alert_monitor import alerts_of, watch_queues
+from dueline.foresight.alert_monitor import raised_alerts, watch_queues
 from dueline.foresight.alerts import Alert
 from dueline.jobs.function_list import partition_of
 from dueline.testing.bench import AppOnBench
@@ -49,7 +49,7 @@ def alerts(bench: AppOnBench) -> list[Alert]:
     """Have the maintenance leader judge the queues."""
     judged = watch_queues(bench.app.queues, None)
     bench.app.store.commit(notes.PARTITION, judged.puts)
-    return list(alerts_of(bench.app.engine, "default"))
+    return raised_alerts(bench.app.engine)
 
 
 def test_an_alert_is_raised_while_functions_are_stopped_and_ends_after(bench: AppOnBench) -> None:

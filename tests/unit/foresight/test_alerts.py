@@ -99,7 +99,7 @@ class Run:
         raise AssertionError(f"no alert of the kind {kind}: {self.raised()}")
 
     def raised(self) -> list[Alert]:
-        return list(alert_monitor.alerts_of(self.world.queues.engine, "q"))
+        return alert_monitor.raised_alerts(self.world.queues.engine)
 
     def until_ended(self, enqueue: Callable[[], object], seconds: int = 180) -> None:
         for _ in range(seconds // STEP_S):

@@ -13,9 +13,14 @@ from dueline.admin import redrives
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
 from dueline.api.raw_queue import RawQueue
+from dueline.coordination import notes
 from dueline.coordination.worker_requests import requests_in
+from dueline.core.codec import encode
 from dueline.core.durations import exact_text
 from dueline.core.job import JobId
+from dueline.foresight import alert_monitor
+from dueline.foresight.alert_engine import Note
+from dueline.foresight.alerts import Alert, Condition
 from dueline.jobs import attempt_lines
 from dueline.jobs.cancel_requests import inbox
 from dueline.jobs.pauses import pause
@@ -98,6 +103,27 @@ def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: V
     report = PresenceReporter(engine, "w", serving=("mail",), tasks=("shop.send",)).report
     report(Load(1, 0))
     assert "No live worker knows task shop.&lt;b&gt;new" in admin.text("/")
+
+
+def test_the_overview_shows_the_alerts_that_are_raised(shop: Shop, admin: Visitor) -> None:
+    engine = shop.app.engine
+    now_us = engine.time.latest_us()
+    alerts = [
+        Alert(
+            Condition(kind, "mail", "shop.send", f"Too many <{kind}>.", "dueline top"),
+            now_us,
+            now_us,
+        )
+        for kind in ("failures", "budget")
+    ]
+    note = encode(Note(alerts))
+    engine.store.commit(
+        notes.PARTITION, [notes.put(alert_monitor.KIND, "mail", note, engine.ids.token())]
+    )
+    text = admin.text("/")
+    assert "Too many &lt;failures&gt;." in text
+    assert "/jobs?q=state%3Aretrying%20queue%3Amail%20task%3Ashop.send" in text
+    assert "<code>dueline top</code>" in text
 
 
 def test_workers_are_asked_after_a_confirmation(shop: Shop, admin: Visitor) -> None:

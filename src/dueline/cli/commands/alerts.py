@@ -5,7 +5,7 @@ import typer
 from dueline.cli.errors import Exit
 from dueline.cli.output import Entry, Instant, Output, note
 from dueline.cli.session import session_of
-from dueline.foresight.alert_monitor import alerts_of
+from dueline.foresight.alert_monitor import raised_alerts
 
 COLUMNS = ("kind", "queue", "subject", "since", "evidence", "command")
 
@@ -21,7 +21,7 @@ def alerts(context: typer.Context) -> int:
     Example: dueline alerts
     """
     with session_of(context).engine() as engine:
-        found = [alert for name in engine.catalog.names() for alert in alerts_of(engine, name)]
+        found = raised_alerts(engine)
         shown: list[Entry] = [
             {
                 "kind": alert.condition.kind,

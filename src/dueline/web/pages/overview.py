@@ -32,6 +32,7 @@ def overview(request: Request) -> Response:
         ),
         held=sum(worker.held for worker in picture.workers),
         slots=sum(worker.slots for worker in picture.workers),
+        alerts=site.admin.alerts(),
         unserved=[count.queue for count in counts if count.ready and not count.workers],
         unknown=sorted({task for some in picture.unknown.values() for task in some}),
         busiest=busiest[:8],
