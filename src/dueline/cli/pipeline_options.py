@@ -107,7 +107,8 @@ def open_pipeline(
     from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
     from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
 
-    address = session_of(context).address if needs_store else ""
+    session = session_of(context)
+    address = session.address if needs_store else session.store or ""
     return make(
         place(tables.out, tables.storage_options),
         Settings(address, tables.queue or (), target_us, objective),

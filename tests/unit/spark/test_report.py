@@ -44,7 +44,7 @@ def test_the_first_screen_says_what_was_lost_late_and_unfair(tmp_path: Path) -> 
         "Lost", "Start", "Fairness", "Dead-letter", "Done", "Backlog",
     ]  # fmt: skip
     assert "not audited" in text[0]
-    assert "dueline pipeline audit --out" in text[0]
+    assert "dueline pipeline audit --store" in text[0]
     assert re.search(r"p99 &lt; .* on time", text[1])
     assert 'class="tile bad"' in tiles[3]
     assert re.search(r" 6 .*; most: ValueError: number # is one of fifty", text[3])
@@ -79,8 +79,7 @@ def test_the_command_of_a_failure_retries_its_dead_jobs(
 
     commands = re.findall(r"<code>dueline (pipeline redrive.*?)</code>", written(tmp_path))
     words = shlex.split(unescape(commands[0]))
-    url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    assert run(["--store", url, "-o", "json", *words, "--yes"]) == 0
+    assert run([*words, "-o", "json", "--yes"]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["redriven"] == 6
 
 

@@ -3,9 +3,10 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from dueline.api.connect import existing_engine
+from dueline.api.connect import existing_engine, mask
 from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
@@ -270,7 +271,9 @@ class Pipeline:
             views["findings"] = Derived(FINDINGS)
             views[AUDIT.name] = self._audit().view()
         span = Span.of(since_us, until_us)
-        now_us, command = time.time_ns() // 1000, f"--out {self._lake.root}"
+        url = self._settings.store
+        store = f"--store {quote(url)} " if url and mask(url) == url else ""
+        now_us, command = time.time_ns() // 1000, f"{store}--out {self._lake.root}"
         return Report(views, About(title, span, now_us, command, self._settings.objective)).page()
 
     @damage_named()
