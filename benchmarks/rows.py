@@ -142,19 +142,27 @@ class Bench:
             return in_turn(sides | (limits if way == FULL else self.peers(limits)))
 
         threads: dict[str, Measure] = {"one caller": partial(singles, HERE, count=count)}
-        producers: dict[str, Measure] = {
-            kind: partial(produce, HERE, kind=kind, seconds=seconds) for kind in ("raw", "huey")
-        }
+
+        def together(way: str) -> Round:
+            limits: dict[str, Measure] = {
+                kind: partial(produce, HERE, kind=kind, seconds=seconds, way=way)
+                for kind in ("raw", "huey")
+            }
+            return in_turn(self.sides(produce, kind=APP, seconds=seconds, way=way) | limits)
+
+        eight = partial(huey_singles, count=count, way=FULL, callers=8)
         raws: dict[str, Measure] = {"raw": partial(raw_bulk, count=jobs)}
         return [
             Row("single-full", "one durable enqueue a call, new file, FULL", single(FULL), bars),
             Row("single-normal", "one durable enqueue a call, new file, NORMAL",
                 single(NORMAL), bars),
             Row("threads-8", "one durable enqueue a call, 8 threads, FULL",
-                in_turn(self.sides(singles, count=count, callers=8) | threads),
-                [("one caller", "per_s")]),
+                in_turn(self.sides(singles, count=count, callers=8) | threads | {"huey": eight}),
+                [("one caller", "per_s"), ("huey", "per_s")]),
             Row("processes-8", "one durable enqueue a call, 8 processes, FULL",
-                in_turn(self.sides(produce, kind=APP, seconds=seconds) | producers), bars),
+                together(FULL), bars),
+            Row("processes-8-normal", "one durable enqueue a call, 8 processes, NORMAL",
+                together(NORMAL), bars),
             Row("bulk", "bulk enqueue, FULL",
                 in_turn(self.sides(bulk_enqueue, count=jobs) | raws | threads),
                 [("raw", "per_s")], [Limit("per_s", BULK_TO_SINGLE, to="one caller")]),
@@ -320,22 +328,25 @@ def raw_singles(folder: Path, places: Mapping[str, Path], *, count: int, way: st
     return place.side("raw", "singles", folder / "jobs.db", way, count)
 
 
-def huey_singles(folder: Path, places: Mapping[str, Path], *, count: int, way: str) -> Sample:
+def huey_singles(
+    folder: Path, places: Mapping[str, Path], *, count: int, way: str, callers: int = 1
+) -> Sample:
     """Enqueue one by one by huey."""
     del places
-    return place_of(HERE, folder, way).side("huey", "singles", count, 1)
+    return place_of(HERE, folder, way).side("huey", "singles", count, callers)
 
 
 def produce(
-    checkout: Checkout, folder: Path, places: Mapping[str, Path], *, kind: str, seconds: float
-) -> Sample:
+    checkout: Checkout, folder: Path, places: Mapping[str, Path], *, kind: str, seconds: float,
+    way: str = FULL,
+) -> Sample:  # fmt: skip
     """Enqueue one by one from several processes at once."""
     del places
-    place = place_of(checkout, folder)
+    place = place_of(checkout, folder, way)
     values: tuple[object, ...] = (seconds,)
     if kind == "raw":
         place.side(APP, "singles", 1, 1)
-        values = (folder / "jobs.db", FULL, 20_000, seconds)
+        values = (folder / "jobs.db", way, 20_000 if way == FULL else 200_000, seconds)
     started = [place.start(place.side_words(kind, "produce", *values)) for _ in range(PROCESSES)]
     for one in started:
         assert one.stdout
