@@ -44,15 +44,19 @@ def store(server: Server, relay: Relay) -> Iterator[Store]:
         yield store
 
 
-def is_linked(server: Server) -> bool:
-    """Return whether a replica has what its primary has."""
-    return "\nmaster_link_status:up" in server.info("replication")
+def offset_of(server: Server) -> int:
+    """Return how far a server has come in its replication; -1 without a link."""
+    facts = server.info("replication")
+    if "master_link_status:down" in facts:
+        return -1
+    return int(facts.partition("master_repl_offset:")[2].partition("\r")[0] or -1)
 
 
 def follow(replica: Server, primary: Server) -> None:
     """Make a server the replica of another one, and wait until it has its data."""
     replica.ask("REPLICAOF", "127.0.0.1", str(primary.port))
-    while not is_linked(replica):
+    wanted = offset_of(primary)
+    while offset_of(replica) < wanted:
         pass
 
 
