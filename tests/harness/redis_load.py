@@ -10,7 +10,17 @@ from typing import NamedTuple
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId
-from dueline.core.store import Drop, Group, Lease, Store, Want
+from dueline.core.store import (
+    NO_VERSION,
+    Commit,
+    Delete,
+    Drop,
+    Group,
+    Lease,
+    Put,
+    Store,
+    Want,
+)
 from dueline.store_tests.calls import LEASE_US, NOW_US, id_of, lane_of, new_job, row_of, token_of
 
 JOBS_OF_A_CALL = 20
@@ -73,6 +83,16 @@ class Drained:
             self.fences[job.id] = job.fence
 
 
+def end_of(job: Job) -> Commit:
+    """Return the write that notes the end of a job."""
+    return Commit(job.id[-1:].hex(), [Put(job.id.hex(), b"1", b"")])
+
+
+def absent(job: Job) -> Commit:
+    """Return the condition that a job has not ended."""
+    return Commit(job.id[-1:].hex(), [Delete(job.id.hex(), expect=NO_VERSION)])
+
+
 def insert(
     store: Store, stop: threading.Event, acknowledged: dict[JobId, float], seen: Drained
 ) -> None:
@@ -84,10 +104,15 @@ def insert(
             break
         first = call * JOBS_OF_A_CALL
         jobs = [new_job(first + number, body=b"x" * 100) for number in range(JOBS_OF_A_CALL)]
+        is_repeated = False
         while not stop.is_set():
             try:
-                store.add(jobs)
+                if is_repeated:  # rule E7
+                    store.together([Group(commits=[absent(job)], jobs=[job]) for job in jobs])
+                else:
+                    store.add(jobs)
             except StoreUnavailable:
+                is_repeated = True
                 stop.wait(0.02)
             else:
                 acknowledged.update((job.id, time.monotonic()) for job in jobs)
@@ -105,7 +130,7 @@ def drain(store: Store, stop: threading.Event, seen: Drained, now_us: int) -> No
             seen.claimed(jobs)
             numbers = [int.from_bytes(job.id) for job in jobs]
             groups = [
-                Group(verdicts=[Drop(job)], rows=[row_of(number)])
+                Group(verdicts=[Drop(job)], commits=[end_of(job)], rows=[row_of(number)])
                 for job, number in zip(jobs, numbers, strict=True)
             ]
             held = store.together(groups)

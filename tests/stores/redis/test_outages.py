@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from dueline.api.connect import open_store
+from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Drop, Store
 from dueline.store_tests.calls import (
@@ -131,6 +132,28 @@ def test_a_primary_that_comes_back_gives_no_fence_again(
         server.ask("REPLICAOF", "NO", "ONE")  # what follows is lost
         (lost,) = claim(new, lane_of()).jobs
         (job,) = claim(old, lane_of(), now_us=NOW_US + 1, token=2).jobs
+        assert job.id == lost.id
+        assert job.fence > lost.fence
+
+
+def test_two_primaries_that_begin_the_same_epoch_give_different_fences(
+    start_server: StartServer, server: Server
+) -> None:
+    replica = start_server()
+    with closing(open_store(server.url)) as old, closing(open_store(replica.url)) as new:
+        put_in(old, new_job(1))
+        server.kill()
+        server.start()
+        assert len(rows_in(old, lane_of())) == 1  # an epoch begins
+        follow(replica, server)
+        replica.ask("REPLICAOF", "NO", "ONE")
+        (lost,) = claim(new, lane_of()).jobs
+        server.kill()  # with all that the other one has not
+        end_us = new.clock_us() + SECOND_US  # no failover is shorter
+        while new.clock_us() < end_us:
+            pass
+        server.start()
+        (job,) = claim(old, lane_of(), token=2).jobs
         assert job.id == lost.id
         assert job.fence > lost.fence
 

@@ -19,8 +19,9 @@ local KEPT_MS = 60000
 local PART = 1000
 local LOST_FENCES = 10000 -- more claims than a failover loses of one job
 local EPOCHS = 64
+local APART = 3 -- of two floors, also if the clock of the next server is behind
 local CLOCKS_US = 60000000 -- the most that clocks of servers and producers are apart
-local FENCES_BEGIN_S = 1577836800 -- 2020: with it, fences fit into 31 bits
+local FENCES_BEGIN_S = 1767225600 -- 2026: quarters of seconds since then fit into 31 bits until 2043
 
 local prefix, epoch, fence_floor, fresh8
 
@@ -144,7 +145,10 @@ redis.register_function{function_name = '@_hello', callback = function(keys, arg
     -- A restart or a failover may have lost claims. Rows from before go on with higher fences; so do
     -- those that are inserted again, which were enqueued before.
     local now = call('TIME')
-    local floor_now = math.max(now[1] - FENCES_BEGIN_S, tonumber(about[5] or '0') + LOST_FENCES)
+    -- Two servers may begin the same epoch, one after the other, if what the first did is lost: then
+    -- the times make the difference.
+    local quarters = 4 * (now[1] - FENCES_BEGIN_S) + floor(now[2] / 250000)
+    local floor_now = math.max(quarters, tonumber(about[5] or '0') + APART)
     local fresh = pack8(now[1] * 1000000 + now[2] + CLOCKS_US)
     call('HSET', keys[1], 'run', args[2], 'epoch', tonumber(about[4] or '0') + 1,
       'floor', string.format('%.0f', floor_now), 'fresh', fresh)

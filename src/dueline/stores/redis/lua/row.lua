@@ -41,7 +41,8 @@ local function claimed(row, head)
   local high, low, crashes, flags = sunpack('>I4I4I4B', row, place)
   local fence, skips = high * WORD + low + 1, false
   if floor(flags / OF_EPOCH) ~= epoch then
-    fence, skips = math.max(fence + LOST_FENCES, fence_floor), true
+    local skipped = fence + LOST_FENCES -- if its claims are more than the time that has passed
+    fence, skips = fence + 100 < fence_floor and fence_floor or skipped, true
     flags = flags % OF_EPOCH + epoch * OF_EPOCH
   end
   if byte(row) == STARTED then
