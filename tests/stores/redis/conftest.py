@@ -77,11 +77,14 @@ class Watching(NamedTuple):
       url: The URL of the store.
       pair: Returns the primary and its replica.
       fail_over: Kills the primary, and returns when it is the replica of the next one.
+      may_go_back: Whether the killed one may become the primary again, without what was written
+        meanwhile: sentinels that do not agree yet name it when it comes back.
     """
 
     url: str
     pair: Callable[[], tuple[Server, Server]]
     fail_over: Callable[[], object]
+    may_go_back: bool
 
 
 @pytest.fixture(params=[("redis", False), ("valkey", False), ("redis", True), ("valkey", True)])
@@ -90,7 +93,8 @@ def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watchin
     kind, is_cluster = request.param
     if not is_cluster:
         with watched_in(tmp_path, kind) as watched:
-            yield Watching(f"{watched.url}?timeout=1s", watched.pair, watched.fail_over)
+            url = f"{watched.url}?timeout=1s"
+            yield Watching(url, watched.pair, watched.fail_over, may_go_back=True)
         return
     with cluster_in(tmp_path, kind) as cluster:
         slot = slot_of("dueline")
@@ -98,4 +102,5 @@ def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watchin
             f"{cluster.url}?timeout=1s",
             lambda: cluster.pair(slot),
             lambda: cluster.fail_over(slot),
+            may_go_back=False,
         )

@@ -125,7 +125,7 @@ def test_failovers_without_confirmation_lose_what_the_replica_lacked(watching: W
         watching.fail_over()
 
     load = disturb_during_load(watching.url, fail_over, times=FAILOVERS, may_lose=True)
-    assert not load.outside(spans)
+    assert watching.may_go_back or not load.outside(spans)
     print(f"{len(load.lost)} of {load.acknowledged} lost, {len(load.again)} ran again")  # noqa: T201
     with closing(open_store(watching.url)) as store:
         checks = examine(queues_on(store, SystemClock()).engine).checks
