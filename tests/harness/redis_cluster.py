@@ -1,7 +1,8 @@
-"""Moves a slot of a cluster to another node, key by key."""
+"""Servers that fail over, and slots of a cluster that move to another node, key by key."""
 
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -10,6 +11,23 @@ from tools.redis.server import HOST
 
 PART = 1000
 """Number of keys that are moved at once."""
+
+
+class Watching(NamedTuple):
+    """Servers of which one is killed in each failover.
+
+    Attributes:
+      url: The URL of the store.
+      pair: Returns the primary and its replica.
+      fail_over: Kills the primary, and returns when it is the replica of the next one.
+      may_go_back: Whether the killed one may become the primary again, without what was written
+        meanwhile: sentinels that do not agree yet name it when it comes back.
+    """
+
+    url: str
+    pair: Callable[[], tuple[Server, Server]]
+    fail_over: Callable[[], object]
+    may_go_back: bool
 
 
 class SlotMove:

@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import count
 from typing import NamedTuple
 
+from dueline import Dueline
+from dueline import Job as Handle
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId
@@ -217,3 +219,26 @@ def disturb_during_load(
         [ended[job_id][0] for job_id in again],
         seen.claims,
     )
+
+
+def run_around(url: str, disturb: Callable[[], object]) -> list[int]:
+    """Run the jobs 1 and 2, before and after a disturbance; return those that ran."""
+    app = Dueline(url)
+    ran = list[int]()
+
+    @app.task(name="note")
+    def note(number: int) -> int:
+        ran.append(number)
+        return number
+
+    def enqueue(number: int) -> Handle[int]:
+        while True:  # as a caller does; the unique key makes a repetition harmless
+            with suppress(StoreUnavailable):
+                return note.using(unique=f"note {number}").enqueue(number)
+
+    with app.worker():
+        assert enqueue(1).result(timeout=30) == 1
+        disturb()
+        assert enqueue(2).result(timeout=60) == 2
+    app.close()
+    return ran

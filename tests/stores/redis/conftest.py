@@ -1,13 +1,13 @@
 """Servers that a test may stop."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.harness.redis import CLUSTER, NAME, StartServer, free_port
+from tests.harness.redis_cluster import Watching
 from tests.harness.servers import absent
 from tools.redis import RedisError, Server, Slots, Watched, slot_of
 
@@ -68,23 +68,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slots]:
     """Start a cluster that a test may disturb."""
     with cluster_in(tmp_path, request.param) as cluster:
         yield cluster
-
-
-class Watching(NamedTuple):
-    """Servers of which one is killed in each failover.
-
-    Attributes:
-      url: The URL of the store.
-      pair: Returns the primary and its replica.
-      fail_over: Kills the primary, and returns when it is the replica of the next one.
-      may_go_back: Whether the killed one may become the primary again, without what was written
-        meanwhile: sentinels that do not agree yet name it when it comes back.
-    """
-
-    url: str
-    pair: Callable[[], tuple[Server, Server]]
-    fail_over: Callable[[], object]
-    may_go_back: bool
 
 
 @pytest.fixture(params=[("redis", False), ("valkey", False), ("redis", True), ("valkey", True)])

@@ -27,8 +27,7 @@ from dueline.store_tests.calls import (
 from tests.harness.queues import queues_on
 from tests.harness.redis import StartServer, new_url
 from tests.harness.redis_cluster import SlotMove
-from tests.harness.redis_load import disturb_during_load
-from tests.stores.redis.test_failover import runs_again_after
+from tests.harness.redis_load import disturb_during_load, run_around
 from tools.redis import Slots, slot_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -109,7 +108,7 @@ def test_a_load_goes_on_when_a_primary_stands_still(cluster: Slots) -> None:
 
 def test_a_worker_continues_after_a_failover(cluster: Slots) -> None:
     first = cluster.primary_of(SLOT)
-    runs_again_after(f"{cluster.url}?wait=1", lambda: cluster.fail_over(SLOT))
+    assert run_around(f"{cluster.url}?wait=1", lambda: cluster.fail_over(SLOT)) == [1, 2]
     assert cluster.primary_of(SLOT) is not first
 
 

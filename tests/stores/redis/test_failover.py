@@ -4,12 +4,10 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 
 import pytest
 
-from dueline import Dueline, Job
 from dueline.admin.health import examine
 from dueline.api.connect import open_store
 from dueline.core.clock import SystemClock
@@ -18,8 +16,8 @@ from dueline.core.store import Drop
 from dueline.store_tests.calls import claim, lane_of, new_job, put_in, rows_in
 from tests.harness.queues import queues_on
 from tests.harness.redis import StartServer
-from tests.harness.redis_load import disturb_during_load
-from tests.stores.redis.conftest import Watching
+from tests.harness.redis_cluster import Watching
+from tests.harness.redis_load import disturb_during_load, run_around
 from tools.redis import Server, Watched
 from tools.redis.server import HOST
 
@@ -134,29 +132,6 @@ def test_failovers_without_confirmation_lose_what_the_replica_lacked(watching: W
     assert "wait=1" in check.advice
 
 
-def runs_again_after(url: str, disturb: Callable[[], object]) -> None:
-    """Check that a worker and its wake-ups continue after a disturbance."""
-    app = Dueline(url)
-    ran = list[int]()
-
-    @app.task(name="note")
-    def note(number: int) -> int:
-        ran.append(number)
-        return number
-
-    def enqueue(number: int) -> Job[int]:
-        while True:  # as a caller does; the unique key makes a repetition harmless
-            with suppress(StoreUnavailable):
-                return note.using(unique=f"note {number}").enqueue(number)
-
-    with app.worker():
-        assert enqueue(1).result(timeout=30) == 1
-        disturb()
-        assert enqueue(2).result(timeout=60) == 2
-    app.close()
-    assert ran == [1, 2]
-
-
 def test_a_worker_continues_after_a_restart(start_server: StartServer) -> None:
     server = start_server("always")
 
@@ -164,12 +139,12 @@ def test_a_worker_continues_after_a_restart(start_server: StartServer) -> None:
         server.kill()
         server.start()
 
-    runs_again_after(server.url, restart)
+    assert run_around(server.url, restart) == [1, 2]
 
 
 @pytest.mark.long
 def test_a_worker_continues_after_a_failover(watched: Watched) -> None:
-    runs_again_after(f"{watched.url}?wait=1", watched.fail_over)
+    assert run_around(f"{watched.url}?wait=1", watched.fail_over) == [1, 2]
 
 
 @pytest.mark.long

@@ -437,11 +437,19 @@ def test_damaged_arguments_kill_the_job_at_once(tmp_path: Path) -> None:
     app.close()
 
 
+READS_PLAIN_PICKLES = "rq_jobs.py"
+"""Reads the arguments of RQ's jobs by an unpickler that makes plain values only."""
+
+
 def test_nothing_in_the_package_can_unpickle() -> None:
     """The only bytes that choose code to run are those that no store holds."""
     refused = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml"}
     for path in Path(dueline.__file__).parent.rglob("*.py"):
         source = path.read_text()
+        if path.name == READS_PLAIN_PICKLES:
+            assert source.count("pickle.") == source.count("(pickle.Unpickler):") == 1
+            assert "def find_class(" in source
+            continue
         if not any(name in source for name in refused):
             continue  # to parse all of them takes seconds
         for node in ast.walk(ast.parse(source)):

@@ -8,7 +8,7 @@ from dueline.core.store import Store
 from dueline.core.wakeup import LocalWakeups, NoListener
 from tests.harness.calls import call, put
 from tests.harness.clocks import HandClock
-from tests.unit.worker.test_waking import IDLE_US, Lossy, engine, idle, start_of
+from tests.harness.waking import IDLE_US, Lossy, engine, idle, start_of
 
 
 @pytest.mark.parametrize(("wakeups", "misses"), [(LocalWakeups, 0), (Lossy, 1)])

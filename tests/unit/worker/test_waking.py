@@ -2,7 +2,7 @@
 
 import os
 import select
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 from unittest.mock import Mock
 
@@ -11,7 +11,6 @@ import pytest
 from dueline.coordination.worker_registry import KnownTasks, Presence, announce
 from dueline.core.attempt import Failed, GivenBack
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.ids import Ids
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend, Store
@@ -26,7 +25,6 @@ from dueline.core.wakeup import (
     read_wakeup,
 )
 from dueline.jobs import pauses
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.assignment import Assignment
@@ -36,18 +34,11 @@ from dueline.worker.poller import WAIT_US_MIN
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put
 from tests.harness.clocks import HandClock
 from tests.harness.failing_store import FailingStore, Fault
+from tests.harness.waking import IDLE_US, Lossy, engine, idle, start_of
 from tests.harness.worker_bench import Bench
 
-IDLE_US = 60 * SECOND_US
 IDLE_WAITS = 20
 POLL_US_MAX = 5 * SECOND_US
-
-
-class Lossy(LocalWakeups):
-    """Every wake-up is lost; the ears seem to be open all the same."""
-
-    def wake(self, wakeups: Collection[Wakeup]) -> None:
-        del wakeups
 
 
 COUNTED = ["add", "claim", "settle", "find", "scan", "walk", "lanes", "sweep", "read", "commit"]
@@ -71,17 +62,6 @@ def queues(store: Store, clock: HandClock) -> Queues:
     return engine(store, clock, LocalWakeups())
 
 
-def engine(store: Store, clock: HandClock, wakeups: LocalWakeups) -> Queues:
-    return Queues(
-        open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(), wakeups=wakeups)
-    )
-
-
-def idle(queues: Queues, clock: HandClock, *, threads: int = 2) -> Bench:
-    """Make a worker that runs on, and looks rarely once it is idle."""
-    return Bench(queues, clock, threads=threads, burst=False, gap_us_max=FALLBACK_US)
-
-
 def crowd(queues: Queues, clock: HandClock, count: int = 99) -> None:
     """Report other idle workers of the queue, which stay for hours."""
     later_us, tasks = clock.wall_us() + 3600 * SECOND_US, ("tests.task", "tests.other")
@@ -90,26 +70,6 @@ def crowd(queues: Queues, clock: HandClock, count: int = 99) -> None:
         other = Presence(name, ("default",), (*tasks, "tests.chunked"), 1, 0, 0, later_us, 0)
         version = queues.engine.ids.token()
         announce(queues.engine.store, other, version=version, beat_every_us=SECOND_US)
-
-
-def start_of(bench: Bench, clock: HandClock, put_at_us: int, put_it: Callable[[], object]) -> int:
-    """Let time pass up to an instant, put a job in, and tell when a handler was called."""
-    began_us: list[int] = []
-    due = [put_it]
-
-    def meanwhile() -> None:
-        wait_us = round(bench.wakeup.waits_s[-1] * 1e6)
-        if due and clock.wall_us() + wait_us >= put_at_us:
-            clock.advance(us=max(0, put_at_us - clock.wall_us()))
-            due.pop()()
-        bench.run_all()
-        if bench.runner.began:
-            began_us.append(clock.wall_us())
-            bench.worker.stop()
-
-    bench.wakeup.meanwhile = meanwhile
-    bench.run()
-    return began_us[0]
 
 
 def test_an_idle_worker_is_woken_by_a_job(queues: Queues, clock: HandClock) -> None:
