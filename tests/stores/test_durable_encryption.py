@@ -53,7 +53,7 @@ class Sealed:
         def refuse() -> None:
             raise ValueError(f"{WORD} refused")
 
-        @app.durable(name="sealed", retry=Retry(attempts=3, base=30))
+        @app.durable(name="sealed", retry=Retry(attempts=3, base=30, jitter=0))
         def sealed(ctx: DurableContext, word: str) -> int:
             ctx.state(f"{word} state")
             short: str = ctx.step(str, f"{word} step", name="str", undo=str)

@@ -15,6 +15,7 @@ from dueline.core.wakeup import Wakeup
 from dueline.stores.sqlite import wakeup
 from dueline.worker import backoff
 from dueline.worker.worker import Worker
+from tests.harness.programs import wait_for
 from tests.harness.woken_workers import WORKER, app_on
 
 WAIT_S = 60.0
@@ -61,6 +62,7 @@ def test_a_worker_in_this_process_is_woken(
     app = app_on(f"sqlite:///{tmp_path}/jobs.db" if scheme == "sqlite" else "memory://")
     running = threading.Thread(target=app.run_worker)
     running.start()
+    wait_for(lambda: workers, "it listens")  # a sender lists sockets once a second
     try:
         echo = app.task_named("tests.echo")
         for text in ("one", "two", "three"):
