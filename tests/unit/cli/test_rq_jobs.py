@@ -126,7 +126,10 @@ def ran(folder: Shell) -> list[str]:
 def finish(app: Dueline, queue: Queue) -> None:
     """Run what dueline and RQ have."""
     app.run_worker(burst=True, concurrency=1)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     SimpleWorker([queue], connection=queue.connection).work(burst=True, logging_level="WARNING")
+    for number, handler in handlers.items():  # RQ leaves its own
+        signal.signal(number, handler)
 
 
 def test_waiting_and_scheduled_jobs_are_shown_and_moved(
