@@ -31,7 +31,8 @@ LIMITS = {
     # A cluster of Redis: its nodes, and slots that move.
     # Waiting jobs of RQ.
     # Workers on Cassandra that poll less while wake-ups arrive.
-    "lines of src": 100_893,
+    # Admin pages of Django that change jobs, and stores of its tests; ended jobs that run again.
+    "lines of src": 101_239,
 }
 
 

@@ -101,3 +101,9 @@ def written_filter(**words: str) -> str:
         f'{name}:"{value}"' if re.search(r"\s", value) else f"{name}:{value}"
         for name, value in shown.items()
     )
+
+
+def with_state(text: str, state: str | None) -> str:
+    """Return a filter with another state; None for unfinished jobs."""
+    words = [word for word in text.split(" ") if word and not word.startswith("state:")]
+    return " ".join([*words, *([f"state:{state}"] if state else [])])

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dueline.admin.reruns import kept_call
 from dueline.admin.search import Past, Place, attempts_of
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
 from dueline.core.call_options import Carried, durable_place, read_options, tags_of
@@ -111,6 +112,7 @@ class JobDetails:
         where they are not shown.
       hidden: Why the arguments are not shown; empty where they are.
       not_json: Arguments of another program that are not JSON, as text.
+      has_call: Whether the arguments of an ended job are kept, so that it can run again.
       has_result: Whether a result is kept.
       attempts: Ended attempts and other events, the latest first.
       is_capped: Not all of the history was read.
@@ -125,6 +127,7 @@ class JobDetails:
     arguments: Any = None
     hidden: str = ""
     not_json: str = ""
+    has_call: bool = False
     has_result: bool = False
     result: Any = None
     progress: Progress | None = None
@@ -258,7 +261,7 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         deadline_us=deadline_of(row.lane.priority) or 0,
         attempts=past.attempts,
         is_capped=bool(row.fence) and (past.is_capped or past.more),
-        **_arguments(row),
+        **_arguments(row.codec, row.body),
         **options,
     )
 
@@ -273,16 +276,24 @@ def _past(
     )
 
 
-def _arguments(row: Job) -> dict[str, Any]:
+def _arguments(codec: int, body: bytes) -> dict[str, Any]:
     """Return the fields of `JobDetails` about the arguments."""
     try:
-        text = as_json(row.codec, row.body)
+        text = as_json(codec, body)
     except BadInput as error:  # encrypted arguments stay encrypted here
-        return {"hidden": f"{len(row.body)} bytes, not shown: {error.message}"}
+        return {"hidden": f"{len(body)} bytes, not shown: {error.message}"}
     try:
         return {"arguments": msgspec.json.decode(text)}
     except (msgspec.DecodeError, RecursionError):  # written by another program
-        return {"hidden": f"{len(row.body)} bytes that are not JSON", "not_json": text}
+        return {"hidden": f"{len(body)} bytes that are not JSON", "not_json": text}
+
+
+def _kept_arguments(engine: Engine, job_id: JobId, queue: str) -> dict[str, Any]:
+    """Return the same fields of a job that has ended."""
+    call = kept_call(engine, job_id, queue or None)
+    if call is None or call.codec is None or call.payload is None:
+        return {"hidden": "the job has ended; its arguments are not kept"}
+    return {"has_call": True, **_arguments(call.codec, call.payload)}
 
 
 def _of_outcome(engine: Engine, job_id: JobId, outcome: Outcome) -> JobDetails:
@@ -298,10 +309,10 @@ def _of_outcome(engine: Engine, job_id: JobId, outcome: Outcome) -> JobDetails:
         replace(known, state=outcome.state, at_us=ended_us, ended_us=ended_us, error=outcome.error),
         has_result=bool(outcome.value),
         result=_decoded(outcome.value),
-        hidden="the job has ended; its arguments are not kept",
         traceback=outcome.traceback,
         attempts=attempts,
         is_capped=past.is_capped or past.more,
+        **_kept_arguments(engine, job_id, known.queue),
     )
 
 
@@ -317,9 +328,10 @@ def _from_history(engine: Engine, job_id: JobId) -> JobDetails | None:
     past = _past(engine, job_id)
     if not past.attempts:
         return None
+    summary = summary_of_attempt(past.attempts[0])
     return JobDetails(
-        summary_of_attempt(past.attempts[0]),
-        hidden="the job has ended; its arguments are not kept",
+        summary,
         attempts=past.attempts,
         is_capped=past.is_capped or past.more,
+        **_kept_arguments(engine, job_id, summary.queue),
     )

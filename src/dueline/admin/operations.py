@@ -5,7 +5,7 @@ killed has a record without a result.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from dueline.admin import redrives
 from dueline.admin.bulk_runs import BulkRun, Change
 from dueline.admin.redrives import PacedRedrive, Redrive
+from dueline.admin.reruns import KEEP_ARGUMENTS, kept_call, request_of
 from dueline.admin.search import ENDED_STATES, JobFilter
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, live_workers
@@ -22,14 +23,22 @@ from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, DuelineError
-from dueline.core.job import JobId
+from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound
+from dueline.core.job import JobId, State
 from dueline.core.limit_names import check_semaphore
 from dueline.core.queue_settings import QueueSettings, StreamPause
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
 from dueline.jobs import pauses, workflow_control
-from dueline.jobs.bulk import BulkResult, cancel_all, reschedule_all, retry_all
+from dueline.jobs.bulk import (
+    BulkResult,
+    cancel_all,
+    drop_dead,
+    reschedule_all,
+    retry_all,
+    sum_of,
+)
+from dueline.jobs.moves import conflict_error
 from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
@@ -159,13 +168,71 @@ class Operations:
             lambda: self._queues.reschedule(job_id, at_us),
         )
 
+    def delete(self, job_id: JobId) -> None:
+        """Delete a dead-letter job.
+
+        Raises:
+            NotFound: There is no such job.
+            Conflict: It is not dead.
+        """
+        found = self._queues.find(job_id)
+        row = found.row
+        if row is None or row.outcome or row.state != State.DEAD:
+            raise conflict_error(job_id, "deleted", found.status)
+        self._recorded(
+            "delete", job_id.hex(), lambda: sum_of(drop_dead(self._queues.engine, [row]))
+        )
+
+    def run_again(self, job_id: JobId) -> JobId:
+        """Enqueue the call of an ended job as a new job; return its id.
+
+        Raises:
+            NotFound: There is no such job.
+            Conflict: Its arguments are not kept.
+        """
+        call = kept_call(self._queues.engine, job_id)
+        if call is None:
+            raise Conflict(
+                f"The arguments of the job {job_id.hex()} are not kept.",
+                hint=KEEP_ARGUMENTS,
+            )
+        (row,) = self._recorded(
+            "run again", job_id.hex(), lambda: self._queues.enqueue(request_of(call))
+        )
+        return row.id
+
+    def selected(self, what: str, ids: Sequence[JobId]) -> BulkResult:
+        """Change jobs that were selected one by one; jobs that cannot be changed so are left.
+
+        Args:
+            what: "retry", "cancel", "delete" or "run again".
+            ids: Their ids.
+
+        Raises:
+            BadInput: There is no such change.
+        """
+        changes: dict[str, Callable[[JobId], object]] = {
+            "retry": self.retry,
+            "cancel": self.cancel,
+            "delete": self.delete,
+            "run again": self.run_again,
+        }
+        if what not in changes:
+            raise no_change(what)
+        done = asked = 0
+        for job_id in ids:
+            with suppress(Conflict, NotFound):
+                is_asked = changes[what](job_id) is False
+                asked, done = asked + is_asked, done + (not is_asked)
+        return BulkResult(done=done, asked=asked, left=len(ids) - done - asked)
+
     def bulk(
         self, what: str, like: JobFilter, written: str, *, at_us: int = 0, limit: int = BULK_MAX
     ) -> BulkResult:
         """Change all jobs that match, up to a limit; a repeat continues after them.
 
         Args:
-            what: "retry", "cancel" or "reschedule".
+            what: "retry", "cancel", "reschedule" or "delete".
             like: Which jobs.
             written: The filter as it was written.
             at_us: The new due time of "reschedule".
@@ -179,17 +246,16 @@ class Operations:
             "retry": partial(retry_all, self._queues),
             "cancel": partial(cancel_all, self._queues),
             "reschedule": lambda rows: reschedule_all(self._queues, rows, at_us),
+            "delete": partial(drop_dead, self._queues.engine),
         }
         check_bulk(what, like)
         run = BulkRun(self._queues.engine, like, f"{what} {at_us or ''}")
 
-        def change() -> BulkResult:
-            changed = BulkResult()
-            for page in run.run(changes[what], limit=limit):
-                changed = changed.plus(page)
-            return changed
-
-        return self._recorded(f"{what} all", written or "all jobs", change)
+        return self._recorded(
+            f"{what} all",
+            written or "all jobs",
+            lambda: sum_of(run.run(changes[what], limit=limit)),
+        )
 
     def paced_redrive(
         self, like: JobFilter, written: str, rate: float, *, count_max: int | None = None
@@ -341,12 +407,19 @@ def check_bulk(what: str, like: JobFilter) -> None:
     Raises:
         BadInput: They cannot.
     """
-    if what not in ("retry", "cancel", "reschedule"):
-        raise BadInput(f"{what!r:.80} is not a change of jobs.")
+    if what not in ("retry", "cancel", "reschedule", "delete"):
+        raise no_change(what)
     if like.state in ENDED_STATES and what not in targets(like):
         raise BadInput(f"Jobs in state {like.state} cannot be changed.", hint="Choose another.")
-    if like.state == "dead" and what != "retry":
-        raise BadInput("Dead-letter jobs can only be retried.", hint="Choose retry.")
+    if like.state == "dead" and what not in targets(like):
+        raise BadInput("Dead-letter jobs can be retried or deleted.", hint="Choose retry.")
+    if what == "delete" and like.state != "dead":
+        raise BadInput("Only dead-letter jobs can be deleted.", hint="Choose cancel.")
+
+
+def no_change(what: str) -> BadInput:
+    """Return the error of a change that does not exist."""
+    return BadInput(f"{what!r:.80} is not a change of jobs.")
 
 
 def targets(like: JobFilter) -> Sequence[str]:
@@ -358,5 +431,5 @@ def targets(like: JobFilter) -> Sequence[str]:
         return ("cancel",)
     if like.state in ENDED_STATES:
         return ()
-    words = {"dead": ("retry",), "running": ("cancel",)}
+    words = {"dead": ("retry", "delete"), "running": ("cancel",)}
     return words.get(like.state or "", ("retry", "cancel", "reschedule"))

@@ -9,7 +9,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from dueline.core.attempt import Attempt
+from dueline.core.attempt import Attempt, read_epitaph
 from dueline.core.call_options import tags_of
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
@@ -68,8 +68,11 @@ class JobFilter:
             not job.outcome
             and self.tenant in (None, tenant_of(job.lane))
             and (self.due_before_us is None or job.due_us < self.due_before_us)
-            and self._fits(job.task, job.lane.priority, job.error, job.worker)
-            and (self.text is None or self._has_text(job.id.hex(), job.task, job.error))
+            and self._fits(job.task, job.lane.priority, read_epitaph(job.error)[0], job.worker)
+            and (
+                self.text is None
+                or self._has_text(job.id.hex(), job.task, read_epitaph(job.error)[0])
+            )
             and self.state in (None, status_of(job, now_us))
             and (self.tag is None or self.tag in tags_of(job))
         )

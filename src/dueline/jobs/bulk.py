@@ -5,6 +5,7 @@ a repeat continues with the rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import chain
 from typing import NamedTuple
 
@@ -47,6 +48,11 @@ class BulkResult(NamedTuple):
     def plus(self, other: "BulkResult") -> "BulkResult":
         """Add the result of another page."""
         return BulkResult(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+def sum_of(pages: Iterable[BulkResult]) -> BulkResult:
+    """Run a change of jobs, and add its pages."""
+    return reduce(BulkResult.plus, pages, BulkResult())
 
 
 def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:

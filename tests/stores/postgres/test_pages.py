@@ -27,4 +27,9 @@ def test_a_page_does_what_it_says(path: Path, tmp_path: Path) -> None:
     pytest.importorskip(MODULES[path.name])
     page = path.read_text(encoding="utf-8")
     with database() as url:
-        assert run_page(page, tmp_path, has=NEEDS, settings={"DUELINE_STORE": url}) > 3
+        assert (
+            run_page(
+                page, tmp_path, has=NEEDS, settings={"DUELINE_STORE": url, "DATABASE_URL": url}
+            )
+            > 3
+        )

@@ -19,13 +19,11 @@ import pytest
 
 pytest.importorskip("django")
 
-from django.contrib import admin
 from django.core import checks
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
-from django.http import Http404
-from django.test import RequestFactory, override_settings
+from django.test import override_settings
 from django.utils import timezone
 
 from dueline.api.config import place_of
@@ -41,8 +39,6 @@ from dueline.core.retry import Retry
 from tests.harness import django_site
 from tests.harness.django_site import tasks
 from tests.harness.programs import wait_for
-
-from dueline.contrib.django.models import Job  # isort: skip  # after the settings
 
 READY, RUNNING = contract.TaskResultStatus.READY, contract.TaskResultStatus.RUNNING
 FAILED, SUCCESSFUL = contract.TaskResultStatus.FAILED, contract.TaskResultStatus.SUCCESSFUL
@@ -511,58 +507,7 @@ def test_the_url_of_a_database_of_django(changes: dict[str, Any], url: str) -> N
     assert url_of({"ENGINE": "django.db.backends.postgresql", **plain, **changes}) == url
 
 
-# --- the admin page and the command ------------------------------------------------------------
-
-
-class Clerk:
-    """A user of the admin pages."""
-
-    is_active = is_staff = True
-    is_anonymous = False
-
-    def __init__(self, *permissions: str) -> None:
-        self._permissions = permissions
-
-    def has_perm(self, name: str) -> bool:
-        return name in self._permissions
-
-    def has_module_perms(self, _label: str) -> bool:
-        return True
-
-    def get_username(self) -> str:
-        return "ann"
-
-
-def page(query: dict[str, str], *permissions: str) -> str:
-    request = RequestFactory().get("/admin/dueline/job/", query)
-    request.user = Clerk(*permissions)
-    shown = admin.site.get_model_admin(Job).changelist_view(request)
-    text: str = shown.render().content.decode()
-    return text
-
-
-def test_the_admin_page_shows_queues_and_jobs(backend: DuelineBackend) -> None:
-    failed, ready = tasks.refuse.enqueue(), tasks.add.using(priority=1).enqueue(1)
-    backend.app.job(ready.id).reschedule(after=60)
-    run(backend)
-    shown = page({}, "dueline.view_job")
-    assert failed.id in shown
-    assert "RefusedError: not today" in shown
-    assert ready.id not in shown
-    assert ready.id in page({"state": "scheduled"}, "dueline.view_job")
-
-
-def test_the_admin_page_needs_its_permission_and_a_backend_of_dueline() -> None:
-    with pytest.raises(PermissionDenied):
-        page({})
-    for query in ({"backend": "other"}, {"state": "done"}):
-        with pytest.raises(Http404):
-            page(query, "dueline.view_job")
-    own = admin.site.get_model_admin(Job)
-    request = RequestFactory().get("/")
-    assert not own.has_add_permission(request)
-    assert not own.has_change_permission(request)
-    assert not own.has_delete_permission(request)
+# --- the command -------------------------------------------------------------------------------
 
 
 def test_the_command_runs_a_worker_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:

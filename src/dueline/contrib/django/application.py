@@ -30,6 +30,8 @@ from dueline.worker.context_controls import BY_FORCE, CANCELLED, LEFT_RUNNING
 ONE_ATTEMPT = Retry(attempts=1)
 """By default a task that raises has failed, as with the other backends of Django."""
 
+TEST_STORE = "memory://"
+"""Store of tests, unless it is Django's own database: they must not reach that of the settings."""
 
 WITHOUT_HANDLER = (CANCELLED, BY_FORCE, LEFT_RUNNING)
 """Errors of cancelled jobs whose handlers did not ask for that."""
@@ -59,6 +61,7 @@ class DjangoApplication(Dueline):
         self.place = f"dueline.contrib.django.worker:{alias}"
         self.database: str | None = options.get("DATABASE")
         self._retry = options.get("RETRY", ONE_ATTEMPT)
+        self.is_tested = False
         self._known: dict[str, Known] = {}
         self._adding = threading.Lock()
         for name in queues:
@@ -74,10 +77,19 @@ class DjangoApplication(Dueline):
 
     @property
     def url(self) -> str:  # read anew: tests have another database
-        """The URL of the store: of Django's own database if DATABASE names one."""
+        """The URL of the store: of Django's own database if DATABASE names one.
+
+        Tests use a test database as Django does, and otherwise a store in memory.
+        """
         if self.database is None or self._url is not None:
-            return super().url
+            return TEST_STORE if self.is_tested else super().url
         return url_of(connections[self.database].settings_dict)
+
+    def reset(self, *, is_tested: bool) -> None:
+        """Close the store; the next call opens that of the tests, or that of the settings."""
+        self.close()
+        self._forget()
+        self._is_closed, self.is_tested = False, is_tested
 
     def queues_in(self, alias: str) -> Queues:
         """Return the queues as the transaction sees them that is open on a database of Django."""

@@ -8,6 +8,7 @@ from django.utils.module_loading import module_has_submodule
 
 from dueline.contrib.django.backend import DuelineBackend
 from dueline.contrib.django.contract import task_backends
+from dueline.contrib.django.test_runs import empty, follow_test_runs
 
 
 class DuelineConfig(AppConfig):
@@ -27,6 +28,7 @@ class DuelineConfig(AppConfig):
         for backend in _backends():
             backend.app.include(*names)
         post_migrate.connect(migrate_stores, sender=self)
+        follow_test_runs(lambda: (backend.app for backend in _backends()))
 
 
 def _backends() -> Iterator[DuelineBackend]:
@@ -36,8 +38,14 @@ def _backends() -> Iterator[DuelineBackend]:
             yield backend
 
 
-def migrate_stores(*, using: str, **_: object) -> None:
-    """Create or update the tables of stores in a database that `manage.py migrate` changes."""
+def migrate_stores(*, using: str, **sent: object) -> None:
+    """Create or update the tables of stores in a database that `manage.py migrate` changes.
+
+    Django sends the same signal, without a plan, when `TransactionTestCase` empties a database.
+    """
     for backend in _backends():
-        if backend.app.database == using:
-            backend.app.migrate()
+        app = backend.app
+        if app.is_tested and "plan" not in sent and app.database in (None, using):
+            empty(app)
+        if app.database == using:
+            app.migrate()

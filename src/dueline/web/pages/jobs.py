@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from dueline.admin.filters import STATES
+from dueline.admin.filters import STATES, with_state
 from dueline.admin.job_lists import Count
 from dueline.admin.operations import check_bulk, targets
 from dueline.admin.read_models import READ_US_MAX
@@ -47,7 +47,7 @@ def list_jobs(request: Request) -> Response:
         error=error,
         state=like.state if like else None,
         states=STATES,
-        tabs=[(state, _with_state(text, state)) for state in (None, *STATES)],
+        tabs=[(state, with_state(text, state)) for state in (None, *STATES)],
         changes=targets(like) if like else (),
         has_ended=like is not None and like.state in ENDED_STATES,
     )
@@ -56,12 +56,6 @@ def list_jobs(request: Request) -> Response:
 def _is_id(text: str) -> bool:
     digits = text.replace("-", "").lower()
     return len(digits) == 32 and all(sign in "0123456789abcdef" for sign in digits)  # noqa: PLR2004
-
-
-def _with_state(text: str, state: str | None) -> str:
-    """Return a filter with another state."""
-    words = [word for word in text.split(" ") if word and not word.startswith("state:")]
-    return " ".join([*words, *([f"state:{state}"] if state else [])])
 
 
 def show_job(request: Request) -> Response:
