@@ -61,6 +61,7 @@ _PLACES = {
     "pipeline redrive": "commands.pipeline_redrive.redrive",
     "pipeline replay": "commands.pipeline_replay.replay",
     "pipeline watch": "commands.pipeline_watch.watch",
+    "pipeline forget": "commands.pipeline_forget.forget",
     "pipeline ask": "commands.pipeline_ask.ask",
     "pipeline optimize": "commands.pipeline_upkeep.optimize",
     "pipeline vacuum": "commands.pipeline_upkeep.vacuum",

@@ -48,6 +48,10 @@ _PIECE: Final = 1 << 22
 """Number of bytes that are written to an object store at once."""
 
 _IS_CHANGE: Final = True
+_LOG: Final = "_delta_log"
+_CARE: Final = "dueline.care"
+"""Property that is set to make other writers fail which have opened the table before."""
+
 SLACK_US: Final = 1000
 """Other writers round the timestamps of statistics to milliseconds."""
 
@@ -326,7 +330,7 @@ class Table:
             )
             delta.update_incremental()  # costs less than to open it again
         if self.place.is_local:
-            log = Path(self.place.root, "_delta_log")
+            log = Path(self.place.root, _LOG)
             _flush(log / f"{delta.version():020}.json")
             _flush(log)
 
@@ -396,6 +400,28 @@ class Table:
             )
         self.refresh()
         return list(found)
+
+    def delete_unnamed(self) -> int:
+        """Delete all files that the table does not name now; return their number.
+
+        Nobody can name them any more: who has opened the table before fails to commit to it.
+        """
+        chosen = fs.FileSelector("", recursive=True)
+        with _errors(self.place, self.design.name):
+            system = self.place.open()
+            found = system.get_file_info(chosen)
+            mark = {_CARE: str(time.time_ns())}
+            self.delta().alter.set_table_properties(mark, raise_if_not_exists=False)
+            self.refresh()
+            named = {file.path for file in self.files()}
+            unnamed = [
+                info.path for info in found
+                if info.type == fs.FileType.File and not info.path.lstrip("/").startswith(_LOG)
+                and info.path.lstrip("/") not in named
+            ]  # fmt: skip
+            for path in unnamed:
+                system.delete_file(path)
+        return len(unnamed)
 
     def _options(self) -> dict[str, str] | None:
         return dict(self.place.options) or None

@@ -255,6 +255,24 @@ class Increments:
         table.commit(added, files, {BATCH: last, TARGET: self._goal.target_us})
         written.add("gold_start", added)
 
+    def failures(self) -> list[Table]:
+        """Return the tables that name errors, in the order in which they are computed."""
+        return [self._table(name) for name in ("gold_failure", "poison")]
+
+    def recount(self, table: Table) -> None:
+        """Compute a table that names errors anew, from silver, whose errors were removed."""
+        silver, name = open_table(self._lake, SILVER.name), table.design.name
+        if name in SUMS:
+            found = self._small.counted(SUMS[name], silver.view(), {})
+        else:
+            sums = self._table(OPERATORS[name][1]).view()
+            found = self._small.queries.run(text_of(name), {"sums": sums}).table(
+                table.design.inside
+            )
+        positions = {key: silver.position(key) or 0 for key in (BATCH, INSTANT)}
+        table.refresh()
+        table.commit(table.writer.write(found), table.files(), positions)
+
     def _operators(self, name: str, last: int, days: set[str] | None, written: Written) -> None:
         """Compute a small table from its sums; `fairness` only for the days that changed."""
         table, (design, source) = self._table(name), OPERATORS[name]

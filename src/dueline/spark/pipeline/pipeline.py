@@ -12,7 +12,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import tells_all
 from dueline.foresight.scenario import Changes
-from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay, what_if
+from dueline.spark.pipeline import archive, bronze, dead_jobs, erasure, past, replay, what_if
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.asking import QUESTIONS, answer_to
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
@@ -421,6 +421,40 @@ class Pipeline:
         found = what_if.rows_of(self._queries, rows, period, used).table()
         local = what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
         return what_if.Prepared(local, capacities, shards, rules.is_far)
+
+    @damage_named()
+    def forget(
+        self,
+        subject: erasure.Subject,
+        say: Say,
+        archives: Sequence[Place] = (),
+        *,
+        dry_run: bool = False,
+    ) -> list[erasure.Forgotten]:
+        """Remove what is personal of jobs from all tables and from archives.
+
+        Args:
+            subject: Whose data is removed.
+            say: Shows progress.
+            archives: Archives of the same history.
+            dry_run: Whether only to count.
+
+        Raises:
+            NotFound: No row is of the subject, or there is neither bronze nor an archive.
+            Conflict: Another process wrote to a table; repeat the command.
+        """
+        increments, tables = self._increments(), {}
+        if self._bronze().exists() or not archives:
+            self._rows()
+            if not dry_run:
+                increments.run([name for some in TABLES.values() for name in some], say)
+            names = BRONZE.name, SILVER.name
+            tables = {name: open_table(self._lake, name) for name in names}
+        tables = {name: table for name, table in tables.items() if table.exists()}
+        return erasure.forget(
+            subject, tables, archives, increments, say, queues=self._settings.queues,
+            dry_run=dry_run,
+        )  # fmt: skip
 
     def optimize(self, say: Say) -> list[Mapping[str, Any]]:
         """Merge small files of each table; no row changes.

@@ -3,7 +3,7 @@
 WITH seen AS (
     SELECT
         queue, id, job_id, enqueued, attempt, task, coalesce(tenant, '') AS tenant, outcome,
-        error, worker, at,
+        nullif(error, 'forgotten') AS error, worker, at,
         unix_micros(enqueued) AS enqueued_us, unix_micros(due) AS due_us,
         unix_micros(claimed) AS claimed_us, unix_micros(started) AS started_us,
         unix_micros(ended) AS ended_us,
