@@ -131,12 +131,17 @@ def lane_pages(
 
 
 def first_pages(
-    jobs: Jobs, queue: str, after: Mapping[int, Pointer | None], *, until_bucket: int
+    jobs: Jobs,
+    queue: str,
+    after: Mapping[int, Pointer | None],
+    *,
+    until_bucket: int,
+    limit: int = LANES_A_PAGE,
 ) -> Mapping[int, LanePage]:
     """Return the first page of each shard if the store reads many at once; otherwise nothing."""
     if not isinstance(jobs, ReadsShardsAtOnce):
         return {}
-    return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=LANES_A_PAGE)
+    return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=limit)
 
 
 def walk(jobs: Jobs, lane: Lane, *, page_size: int = JOBS_A_PAGE) -> Iterator[Sequence[Job]]:

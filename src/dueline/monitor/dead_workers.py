@@ -57,11 +57,16 @@ def release_dead_worker(
         for stored in worker_registry.registrations(store)
         if after is None or stored.registration.worker > after
     ]
+    others = [
+        (registration, version, ended)
+        for registration, version in entries
+        if (ended := has_ended(registration)) is not False
+    ]
+    if not others:
+        return StepResult()
     alive = {live.worker for live in present(store)}  # read later: the registered were in it
-    for registration, version in entries:
-        worker, ended = registration.worker, has_ended(registration)
-        if ended is False:
-            continue
+    for registration, version, ended in others:
+        worker = registration.worker
         if worker in alive and not (ended and worker_registry.leave(engine.store, worker)):
             continue
         freed, semaphores = 0, set[str]()

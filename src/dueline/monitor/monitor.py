@@ -45,7 +45,7 @@ LEADER_CHECK_US: Final = SECOND_US // 2
 """How often a worker checks whether the leader's process has ended, where it can see that."""
 
 NOTED_EVERY_US: Final = 60 * SECOND_US
-"""How often the run of a task is written that changed nothing; each other run is."""
+"""How often the runs of tasks are written that changed nothing; each other run is, with these."""
 
 TASKS: Final = (
     MaintenanceTask("departed", dead_workers.EVERY_US, dead_workers.release_dead_worker),
@@ -89,7 +89,7 @@ class Monitor:
         self._chance = chance
         self._warn = warn
         self._run_log: RunLog | None = None
-        self._noted_us: dict[str, int] = {}  # when the run of each task was written last
+        self._noted_us = 0  # when the run log was written last
         self._failed: set[str] = set()  # names of tasks whose last step the store failed
         self._clock = clock
         self._here = own()
@@ -183,14 +183,14 @@ class Monitor:
         next_us = now_us + (task.every_us if result.after is None else result.rest_us)
         written = TaskRun(next_us, result.after, run.acts + result.acts)
         is_new = run.after is not None or result != StepResult()
-        if not is_new and now_us - self._noted_us.get(task.name, 0) < NOTED_EVERY_US:
+        if not is_new and now_us - self._noted_us < NOTED_EVERY_US:
             log.remember(task.name, written)
             return
         version = self._engine.ids.token()
         if not log.write(task.name, written, result.puts, version=version):
             self._run_log = self.epoch = None  # another worker is the leader
             return
-        self._noted_us[task.name] = now_us
+        self._noted_us = now_us
         for line in result.warnings:
             self._warn(line)
 

@@ -1,5 +1,6 @@
 """Freeing what the dead hold."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import Registration, present
 from dueline.core.attempt import Outcome
 from dueline.core.job import State
-from dueline.core.store import Drop, Extend, Lease, Want
+from dueline.core.store import Drop, Extend, Lease, Record, Want
 from dueline.jobs.history import died
 from dueline.monitor.dead_workers import release_dead_worker
 from dueline.worker.heartbeat import Load, PresenceReporter
@@ -54,6 +55,23 @@ def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: Wor
     ((here, _),) = worker_registry.registrations(world.store)
     worker_registry.register(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
     assert release_dead_worker(world.queues.engine, None).acts == 1
+
+
+def test_heartbeats_are_not_read_for_workers_of_this_very_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # O3: every two seconds, on an idle store
+    beat(world)
+    reads: list[str] = []
+    read = world.store.read
+
+    def noted(partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        reads.append(partition)
+        return read(partition, after=after, limit=limit)
+
+    monkeypatch.setattr(world.store, "read", noted)
+    assert release_dead_worker(world.queues.engine, None).acts == 0
+    assert reads == [worker_registry.REGISTRATIONS]
 
 
 def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:

@@ -12,6 +12,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.lane import Lane
 from dueline.monitor.audit import audit, findings
+from dueline.monitor.lane_sweep import sweep_lanes
 from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.calls import lane_of, new_job
 from dueline.streams.retention import trim_streams
@@ -76,6 +77,20 @@ def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:
     (one,) = samples_of(world.store, "q")
     assert (one.ready, one.scheduled) == (1, 1)
     assert one.lag_us == 5 * SECOND_US
+
+
+def test_the_shards_of_a_queue_are_looked_at_together(
+    world: World, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # O3: each minute, on an idle store
+    world.queues.engine.catalog.configure("wide", shards=32)
+    reads: list[str] = []
+    read = session.read
+    monkeypatch.setattr(session, "read", lambda *call: reads.append(call[0]) or read(*call))
+    queues = list(world.queues.engine.catalog.names_after(None, 100))
+    reads.clear()
+    assert sweep_lanes(world.queues.engine, None).acts == 0
+    assert len(reads) <= 8 * len(queues)
 
 
 def test_old_events_go_bucket_by_bucket_and_none_that_a_group_needs(world: World) -> None:

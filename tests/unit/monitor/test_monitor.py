@@ -16,11 +16,12 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.process_identity import own
-from dueline.core.store import Records
+from dueline.core.store import Records, Write
 from dueline.monitor.monitor import (
     ELECTION_EVERY_US,
     ELECTION_PER_WORKER_US,
     LEADER_CHECK_US,
+    NOTED_EVERY_US,
     TASKS,
     TTL_US,
     Monitor,
@@ -114,6 +115,30 @@ def test_a_round_that_is_a_load_rests_between_its_steps(world: World) -> None:
     assert one.step() == SECOND_US
     world.clock.advance(us=SECOND_US)
     assert [one.step() for _ in range(3)] == [0, 0, EVERY_US]
+
+
+def test_runs_that_changed_nothing_are_written_together_once_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [MaintenanceTask(name, EVERY_US, lambda *_: StepResult()) for name in "abc"]
+    monitor = monitor_of(world, "one", tasks)
+    monitor.step()
+    commits: list[str] = []
+    commit = world.store.commit
+
+    def noted(partition: str, writes: Sequence[Write]) -> bool:
+        commits.append(partition)
+        return commit(partition, writes)
+
+    monkeypatch.setattr(world.store, "commit", noted)
+    for _ in range(NOTED_EVERY_US // EVERY_US + 1):
+        while monitor.step() == 0:
+            pass
+        world.clock.advance(us=EVERY_US)
+    assert commits.count(notes.PARTITION) == 1
+    stored = notes.value(world.store, "diary", "chores", dict[str, Any])
+    assert stored is not None
+    assert sorted(stored["lines"]) == ["a", "b", "c"]
 
 
 def test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(world: World) -> None:
