@@ -182,7 +182,7 @@ class Monitor:
         now_us = self._engine.time.earliest_us()
         next_us = now_us + (task.every_us if result.after is None else result.rest_us)
         written = TaskRun(next_us, result.after, run.acts + result.acts)
-        is_new = run.after is not None or result != StepResult()
+        is_new = run.after is not None or any(result)
         if not is_new and now_us - self._noted_us < NOTED_EVERY_US:
             log.remember(task.name, written)
             return

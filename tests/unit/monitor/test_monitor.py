@@ -120,7 +120,8 @@ def test_a_round_that_is_a_load_rests_between_its_steps(world: World) -> None:
 def test_runs_that_changed_nothing_are_written_together_once_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = [MaintenanceTask(name, EVERY_US, lambda *_: StepResult()) for name in "abc"]
+    nothing = StepResult(puts=[], warnings=[], skews_us=[])
+    tasks = [MaintenanceTask(name, EVERY_US, lambda *_: nothing) for name in "abc"]
     monitor = monitor_of(world, "one", tasks)
     monitor.step()
     commits: list[str] = []
