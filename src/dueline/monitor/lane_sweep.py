@@ -18,9 +18,7 @@ def sweep_lanes(engine: Engine, after: str | None) -> StepResult:
     swept = 0
     for name in names:
         settings = engine.catalog.settings(name)
-        swept += sum(
-            _sweep(engine, queue, settings, now_us) for queue in (name, dead_queue(name))
-        )
+        swept += sum(_sweep(engine, queue, settings, now_us) for queue in (name, dead_queue(name)))
     return StepResult(swept, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 
 
