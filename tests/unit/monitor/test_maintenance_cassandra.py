@@ -86,7 +86,12 @@ def test_the_shards_of_a_queue_are_looked_at_together(
     world.queues.engine.catalog.configure("wide", shards=32)
     reads: list[str] = []
     read = session.read
-    monkeypatch.setattr(session, "read", lambda *call: reads.append(call[0]) or read(*call))
+
+    def noted(text: str, values: Sequence[object]) -> Rows:
+        reads.append(text)
+        return read(text, values)
+
+    monkeypatch.setattr(session, "read", noted)
     queues = list(world.queues.engine.catalog.names_after(None, 100))
     reads.clear()
     assert sweep_lanes(world.queues.engine, None).acts == 0
