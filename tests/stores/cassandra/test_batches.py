@@ -5,7 +5,15 @@ from collections import deque
 from dueline.core.codec import RESULT_BYTES_MAX
 from dueline.store_tests.calls import NOW_US, move, new_jobs
 from dueline.stores.cassandra.settlement import _Item, _next_batch
-from dueline.stores.cassandra.statements import BATCH_BYTES_MAX, BATCH_ROWS_MAX, chunks
+from dueline.stores.cassandra.statements import (
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    SHARED_BYTES_MAX,
+    SHARED_PARTITIONS_MAX,
+    SHARED_ROWS_MAX,
+    chunks,
+    together,
+)
 
 HALF = BATCH_BYTES_MAX // 2
 
@@ -20,6 +28,22 @@ def test_a_batch_has_no_more_bytes_than_allowed() -> None:
     sizes = [HALF, HALF, 1, BATCH_BYTES_MAX, 3 * BATCH_BYTES_MAX, 1, 1]
     split = list(chunks(sizes, int))
     assert split == [[HALF, HALF], [1], [BATCH_BYTES_MAX], [3 * BATCH_BYTES_MAX], [1, 1]]
+
+
+def parts(*sizes: int, rows: int = 1) -> list[int]:
+    batches = [[("", [b"\0" * size])] * rows for size in sizes]
+    split = list(together(batches))
+    assert [batch for part in split for batch in batches[part]] == batches
+    return [part.stop - part.start for part in split]
+
+
+def test_small_batches_are_sent_together_and_others_by_themselves() -> None:
+    assert parts(*[10] * 19) == [SHARED_PARTITIONS_MAX, SHARED_PARTITIONS_MAX, 3]
+    half = SHARED_BYTES_MAX // 2
+    assert parts(half, half, 1, SHARED_BYTES_MAX, BATCH_BYTES_MAX, 1, 1) == [2, 1, 1, 1, 2]
+    assert parts(1, 1, rows=SHARED_ROWS_MAX) == [2]
+    assert parts(1, 1, rows=SHARED_ROWS_MAX + 1) == [1, 1]
+    assert parts() == []
 
 
 def outcomes(count: int, size: int) -> deque[_Item]:

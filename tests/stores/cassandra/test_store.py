@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -410,6 +410,31 @@ def test_an_idle_poll_of_all_shards_is_two_reads(
     found = store.lanes_of(QUEUE, shards, until_bucket=lane_of().bucket, limit=100)
     assert len(reads) == 2
     assert all(len(page.pointers) == 1 for page in found.values())
+
+
+def test_few_jobs_of_all_shards_are_inserted_by_three_requests(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # calls of several threads that share a write: their jobs are of all shards
+    first, later = (
+        [new_job(number + start, lane=lane_of(shard=number)) for number in range(8)]
+        for start in (0, 8)
+    )
+    put_in(store, *first)
+    sent: list[object] = []
+    begin = store._session._begin
+
+    def counted(asked: Iterable[object], *, is_write: bool) -> object:
+        asked = list(asked)
+        sent.extend(asked)
+        return begin(asked, is_write=is_write)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store._session, "_begin", counted)
+    put_in(store, *later)
+    assert len(sent) == 3  # places, rows, the check of the shards
+    monkeypatch.undo()
+    for job in (*first, *later):
+        assert store.find([job.id]) == [job]
 
 
 def test_a_put_whose_answer_was_lost_is_read_back(

@@ -122,11 +122,11 @@ class CassandraSession:
     # Writes
 
     def write_many(self, batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
-        """Write batches of one partition each at once; return None or an error for each."""
+        """Write batches at once; return None or an error for each."""
         return self._begin_batches(batches, lambda _: nothing_of)()
 
     def begin_write(self, batches: Sequence[Sequence[Call]]) -> Callable[[], None]:
-        """Send batches of one partition each; return what waits, and raises the first error."""
+        """Send batches; return what waits, and raises the first error."""
         finish = self._begin_batches(batches, lambda _: nothing_of)
 
         def wait() -> None:

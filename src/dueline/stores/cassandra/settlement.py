@@ -214,7 +214,14 @@ class Verdicts:
         by_lane: dict[Lane, list[Job]] = {}
         for job in jobs:
             by_lane.setdefault(job.lane, []).append(job)
-        batches = [one for some in by_lane.values() for one in rows.insert_batches(some, write)]
+        each = [one for some in by_lane.values() for one in rows.insert_batches(some, write)]
+        batches = [
+            (
+                [job for some, _ in each[part] for job in some],
+                [call for _, calls in each[part] for call in calls],
+            )
+            for part in rows.together([calls for _, calls in each])
+        ]
 
         def insert() -> set[tuple[Lane, Key]]:
             self._session.write(index_batches(jobs))
@@ -369,8 +376,9 @@ def _stub_of(item: _Item) -> Found:
 
 
 def index_batches(jobs: Sequence[Job]) -> list[list[Call]]:
-    """Return the inserts into the index of jobs, in batches of one partition each."""
+    """Return the inserts into the index of jobs, in batches."""
     by_part: dict[bytes, list[Call]] = {}
     for job in jobs:
         by_part.setdefault(rows.part_of(job.id), []).append(rows.index(job))
-    return [chunk for calls in by_part.values() for chunk in rows.chunks(calls)]
+    batches = [chunk for calls in by_part.values() for chunk in rows.chunks(calls)]
+    return [[call for calls in batches[part] for call in calls] for part in rows.together(batches)]

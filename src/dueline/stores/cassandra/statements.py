@@ -23,6 +23,11 @@ from dueline.stores.cursor_cache import END, Key, Page, RowVersion, key_of
 BATCH_ROWS_MAX: Final = 512
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
+SHARED_PARTITIONS_MAX: Final = 8
+SHARED_ROWS_MAX: Final = 32
+SHARED_BYTES_MAX: Final = 3072
+"""Maximum of a batch of several partitions: above 10, or 5 KiB, servers log a warning."""
+
 # Columns have the names of the fields of Job and Lane; `token` is a reserved word of CQL.
 _RENAMED: Final = {"token": "claim_token"}
 _KEY: Final = ("pos_us", "id", "hop")
@@ -216,6 +221,27 @@ def insert_batches(
 
 def _body_bytes_of(job: Job) -> int:
     return len(job.body)
+
+
+def together(batches: Sequence[Sequence[Call]]) -> Iterator[slice]:
+    """Yield which batches, each of one partition, may be sent as one: a few small ones."""
+    start, size = 0, 0
+    for place, calls in enumerate(batches):
+        more = SHARED_BYTES_MAX
+        if len(batches) > 1 and len(calls) <= SHARED_ROWS_MAX:
+            more = sum(map(_bytes_in, calls))
+        if place > start and (
+            size + more > SHARED_BYTES_MAX or place - start == SHARED_PARTITIONS_MAX
+        ):
+            yield slice(start, place)
+            start, size = place, 0
+        size += more
+    if batches:
+        yield slice(start, len(batches))
+
+
+def _bytes_in(call: Call) -> int:
+    return sum(len(cell) if isinstance(cell, (bytes, str)) else 8 for cell in call[1])
 
 
 # Reads
