@@ -1,9 +1,10 @@
 """One run of a queue during a deployment, from a seed to a verdict (C19, O9).
 
-Workers of three versions know different tasks and codecs. Operators cancel running jobs by force,
-and retry jobs by hand.
+Workers of several versions know different tasks and codecs, or take other arguments. Operators
+cancel running jobs by force, and retry jobs by hand.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from checker.journal import Event
 from dueline.core.errors import BadInput, Conflict, NotFound, StoreUnavailable
 from dueline.core.job import JobId
-from dueline.core.lane import task_key
+from dueline.core.lane import TaskKey
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Context, Handler
 from dueline.tasks.payload_codecs import Payloads
@@ -19,13 +20,18 @@ from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import AGAIN_US, AHEAD_US, BETWEEN_US, Town, Version
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
-from simulation.shop import RETRY, TASKS, RunLog, call_of, work
+from simulation.shop import RETRY, RunLog, call_of, work
 from simulation.tape import Tape
 from simulation.world import World
 
 CODEC: Final = 64
 JSON_FIRST: Final = b"\0"
 OPERATORS: Final = 2
+TAKEN: Final = 3
+"""Number of arguments that every version takes; some jobs have one more."""
+
+LONGER_EVERY: Final = 2
+"""One in so many calls has an argument that the first versions cannot take."""
 
 DEPLOYED_VERDICTS: Final = ("in vain", "after its end")
 """Verdicts on such runs only: a worker that cannot run a job claims it although it was moved, or
@@ -39,9 +45,16 @@ def _same(body: bytes) -> bytes:
 
 def _new(name: str, payloads: Payloads) -> Handler:
     def call(context: Context, *args: object) -> int:
-        return work(context, *args)
+        return work(context, *args[:TAKEN])
 
     return Handler(call, name=name, retry=RETRY, timeout_us=None, payloads=payloads)
+
+
+def _strict(context: Context, number: int, took_us: int, fate: str) -> int:
+    return work(context, number, took_us, fate)
+
+
+OLD: Final = {"work": Handler(_strict, name="work", retry=RETRY, timeout_us=None)}
 
 
 def _versions() -> Sequence[Version]:
@@ -49,14 +62,19 @@ def _versions() -> Sequence[Version]:
     payloads.add("plain", CODEC, encode=_same, decode=_same)
     tasks = {name: _new(name, payloads) for name in ("work", "fresh")}
     return (
-        Version(TASKS),
+        Version(OLD),
         Version({"work": tasks["work"]}, (CODEC,)),
-        Version({**TASKS, "fresh": _new("fresh", Payloads())}),
+        Version({**OLD, "fresh": _new("fresh", Payloads())}),
         Version(tasks, (CODEC,)),
     )
 
 
 VERSIONS: Final = _versions()
+_REFUSE: Final = (OLD["work"].arguments.signature,)
+
+
+def _longer(body: bytes) -> bytes:
+    return body[:-1] + b', "more"]'
 
 
 class _Orders:
@@ -168,8 +186,14 @@ def live(
             task, codec = ("work", "fresh")[tape.pick(2)], (0, CODEC)[tape.pick(2)]
             first = JSON_FIRST if codec else b""
             some = [next(numbers) for _ in range(1 + tape.pick(2))]
-            needs.update(dict.fromkeys(some, task_key(task, codec)))
-            bodies = [first + call_of(tape, number) for number in some]
+            bodies = [call_of(tape, number) for number in some]
+            key = TaskKey(task, codec)
+            if some[0] % LONGER_EVERY == 0:
+                bodies = list(map(_longer, bodies))
+            if some[0] % LONGER_EVERY == 0 and task in OLD:
+                key = key._replace(refused=_REFUSE, until_us=sys.maxsize)
+            needs.update(dict.fromkeys(some, key.text))
+            bodies = [first + body for body in bodies]
             ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
             due_us = world.now_us + ahead_us if ahead_us else None
             priority = PRIORITIES[tape.pick(len(PRIORITIES))]

@@ -15,7 +15,7 @@ from dueline.core.store import Store
 from dueline.core.wakeup import LocalWakeups, NoWakeups, Signal, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.tasks.handler import Handler
+from dueline.tasks.handler import Handler, Signatures
 from dueline.worker.backoff import PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
@@ -59,7 +59,8 @@ class Version(NamedTuple):
     @property
     def known(self) -> KnownTasks:
         """The tasks that its workers can run."""
-        return KnownTasks(tuple(self.handlers), self.codecs)
+        signatures = Signatures(self.handlers)
+        return KnownTasks(tuple(self.handlers), self.codecs, signatures=signatures)
 
 
 class Town:

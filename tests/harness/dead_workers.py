@@ -12,9 +12,7 @@ LONG_US = 120 * LEASE_US
 
 def beat(world: World, worker: str = "w1", queues: tuple[str, ...] = ("q",)) -> None:
     """Have a worker beat, as workers do; it is on the roster from then on."""
-    PresenceReporter(world.queues.engine, worker, serving=queues, tasks=()).report(
-        Load(slots=4, held=0)
-    )
+    PresenceReporter(world.queues.engine, worker, serving=queues).report(Load(slots=4, held=0))
 
 
 def free_all(world: World, *gone: str) -> int:

@@ -37,7 +37,7 @@ def sleep(seconds: float) -> None:
 
 
 @app.task(retry=Retry(attempts=1))
-def fail(why: str) -> None:
+def fail(why: object) -> None:
     raise ValueError(why)
 
 

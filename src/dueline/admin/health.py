@@ -22,7 +22,7 @@ from dueline.durable.stopped import stopped_in
 from dueline.foresight.alert_monitor import raised_alerts
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
-from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
+from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks
 from dueline.limits.usage import BusyLimits, semaphores
 from dueline.monitor.audit import findings
 from dueline.schedules import scheduler
@@ -373,8 +373,8 @@ def _unknown(
 ) -> Iterator[Check]:
     """Find tasks of ready jobs that no live worker of a queue knows."""
     found = unknown_tasks(engine, queue, known_tasks(queue, workers), now_us)
-    for task, since_us in sorted(found.items()):
-        finding = f"{unknown_text(task)}; a job waits for one for {span_text(now_us - since_us)}"
+    for since_us, text in map(found.__getitem__, sorted(found)):
+        finding = f"{text}; a job waits for one for {span_text(now_us - since_us)}"
         advice = f"Start a worker of an application with the task, of the queue {queue}."
         yield Check(f"queue {queue}", verdict, finding, advice)
 

@@ -100,7 +100,7 @@ class Picture(NamedTuple):
     Attributes:
       rates: Attempts that were done in a minute, by queue.
       series: The points of the last hour that are known, the oldest first.
-      unknown: Tasks of ready jobs that no live worker of a queue knows, by queue.
+      unknown: What no live worker of a queue can do for ready jobs, in words, by queue.
     """
 
     now_us: int
@@ -168,7 +168,10 @@ class Watch:
         rates = {name: number * WINDOW_US // span_us for name, number in done.items()}
         unknown = {
             count.queue: sorted(
-                unknown_tasks(engine, count.queue, known_tasks(count.queue, workers), now_us)
+                task.text
+                for task in unknown_tasks(
+                    engine, count.queue, known_tasks(count.queue, workers), now_us
+                ).values()
             )
             for count in counts
             if count.ready and count.workers

@@ -285,8 +285,8 @@ class Dueline(
     def unchecked(self, name: str, *, queue: str = DEFAULT_QUEUE) -> Task[..., Any]:
         """Return a task of another application, to enqueue without its code.
 
-        Its arguments are checked by the worker that runs the job: if they do not fit, the job
-        becomes a dead-letter job and the error says why.
+        Its arguments are checked by the worker that runs the job: if they fit no live worker, the
+        job waits for one, and becomes a dead-letter job after the `version_wait` of its queue.
 
         Args:
             name: Name that the workers' application gives the task.
@@ -393,6 +393,7 @@ class Dueline(
         deliver: Deliver | None = None,
         history_keep: timedelta | float | None = None,
         dead_keep: timedelta | float | None = None,
+        version_wait: timedelta | float | None = None,
         weights: Mapping[str, int] | None = None,
     ) -> None:
         """Declare the settings of a queue.
@@ -413,6 +414,9 @@ class Dueline(
             history_keep: Duration that history is kept; by default seven days.
             dead_keep: Duration that dead-letter jobs are kept; 0, the default, until they are
                 purged.
+            version_wait: Duration that a job waits for a worker of another version if no live
+                worker can take its arguments; then it becomes a dead-letter job. By default one
+                hour, 0 for at once.
             weights: Turns of each named tenant in the round-robin; other tenants have one.
 
         Raises:
@@ -420,7 +424,7 @@ class Dueline(
         """
         spans = {
             "lease_us": lease, "keep_us": keep, "aging_us": aging,
-            "history_us": history_keep, "dead_us": dead_keep,
+            "history_us": history_keep, "dead_us": dead_keep, "version_wait_us": version_wait,
         }  # fmt: skip
         plain = {"history": history, "deliver": deliver, **chosen_shards(shards)}
         changes: dict[str, Any] = {

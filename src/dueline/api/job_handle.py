@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dueline.api import durable_jobs
 from dueline.api.handle import Handle, R_co
-from dueline.coordination.worker_registry import live_workers
+from dueline.coordination.worker_registry import key_of, live_workers
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import carried_by, headers_of, tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
-from dueline.core.lane import living_queue, task_key
+from dueline.core.lane import living_queue
 from dueline.core.logging import log
 from dueline.durable import generations
 from dueline.foresight.until import explain_until
@@ -22,7 +22,7 @@ from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
-from dueline.jobs.unknown_tasks import known_tasks, unknown_text
+from dueline.jobs.unknown_tasks import known_tasks, misfit_text, unknown_text
 from dueline.tasks.familiar_words import JOB_METHODS, unknown_attribute
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import Progress
@@ -81,13 +81,14 @@ class Job(Handle[R_co]):
     def _report_wait(self, found: Found) -> None:
         if found.status != "ready" or found.row is None:
             return
-        queue, key = living_queue(found.row.lane.queue), task_key(found.row.task, found.row.codec)
+        queue, key = living_queue(found.row.lane.queue), key_of(found.row)
         live = self._answer(lambda: live_workers(self._queues.engine))
         serving = [worker for worker in live if queue in worker.queues]
         if not serving:
             log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
         elif key not in known_tasks(queue, serving):
-            log.warning("job %s waits: %s", self.id, unknown_text(key))
+            why = unknown_text(key) + misfit_text(found.row)
+            log.warning("job %s waits: %s", self.id, why)
 
     def _late(self, found: Found) -> TimeoutError:
         text = f"The job {self.id} is still {found.status}."

@@ -24,7 +24,7 @@ from dueline.core.process_identity import worker_name
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import Signal
 from dueline.jobs.queue import Queues
-from dueline.tasks.handler import Handler
+from dueline.tasks.handler import Handler, Signatures
 from dueline.worker.backoff import PollTimer
 from dueline.worker.child_handle import spawning
 from dueline.worker.execution import Execution
@@ -102,6 +102,11 @@ def _answering(
     return listening(plan.http, listener)
 
 
+def known_of(app: Connection) -> KnownTasks:
+    """Return the tasks that workers of an application can run, also those registered later."""
+    return KnownTasks(app.tasks, app.payloads.numbers, signatures=Signatures(app.tasks))
+
+
 def make_worker(
     app: Connection,
     plan: Plan,
@@ -134,7 +139,7 @@ def make_worker(
             WorkerSettings(
                 worker=name,
                 serving=plan.serving,
-                known=KnownTasks(app.tasks, app.payloads.numbers),
+                known=known_of(app),
                 burst=plan.burst,
                 drain_us=plan.drain_us,
                 prefetch=plan.prefetch,

@@ -7,12 +7,12 @@ heartbeat died or stalled.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.job import Job
-from dueline.core.lane import CODEC_MARK, task_key
+from dueline.core.lane import read_key, task_key, task_of
 from dueline.core.pagination import records_in
 from dueline.core.process_identity import Whereabouts, is_gone, is_stopped, own
 from dueline.core.readable_records import readable
@@ -31,23 +31,46 @@ LOST_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class KnownTasks:
-    """The tasks that a worker can run; contains keys of tasks, see `task_key`.
+    """The tasks that a worker can run; contains keys of tasks, see `TaskKey`.
 
     tasks: their names. codecs: numbers of custom codecs of their arguments. is_raw: it runs jobs of
-    any task and codec.
+    any task and codec. signatures: those of the tasks, see `Arguments.signature`; a task without
+    one takes any arguments.
     """
 
     tasks: Collection[str]
     codecs: Collection[int] = ()
     is_raw: bool = False
+    signatures: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __contains__(self, key: object) -> bool:
-        task, _, codec = str(key).partition(CODEC_MARK)
-        return self.is_raw or (task in self.tasks and (not codec or int(codec) in self.codecs))
+        return self.may_claim(str(key), 0)
+
+    def may_claim(self, key: str, now_us: int) -> bool:
+        """Return whether it can run the jobs of a lane, or is the one to end their wait.
+
+        Args:
+            key: The key of their task.
+            now_us: The current time. When the wait for another signature is over, any worker that
+                knows the task claims them (rule P13).
+        """
+        task, codec, refused, until_us = read_key(key)
+        return self.is_raw or (
+            task in self.tasks
+            and (not codec or codec in self.codecs)
+            and (not refused or until_us <= now_us or self.signatures.get(task) not in refused)
+        )
 
     def includes(self, other: "KnownTasks") -> bool:
         """Return whether these are all that another worker can run, or more."""
-        return set(other.tasks) <= set(self.tasks) and set(other.codecs) <= set(self.codecs)
+        return (
+            set(other.tasks) <= set(self.tasks)
+            and set(other.codecs) <= set(self.codecs)
+            and all(self.signatures.get(task) == text for task, text in other.signatures.items())
+        )
+
+
+NO_TASKS: Final = KnownTasks(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +89,7 @@ class Presence:
     task whose jobs are gathered, their maximum number and how long they wait.
     lost: slots whose handlers have outlived their time limits: job, task, and since when; at most
     LOST_MAX. codecs: numbers of custom codecs that it knows. is_raw: it is a raw queue, which
-    knows no tasks.
+    knows no tasks. signatures: those of its tasks, in their order; empty if it takes any arguments.
     """
 
     worker: str
@@ -89,6 +112,7 @@ class Presence:
     codecs: tuple[int, ...] = ()
     is_raw: bool = False
     lost: tuple[tuple[str, str, int], ...] = ()
+    signatures: tuple[str, ...] = ()
 
     @property
     def is_claiming(self) -> bool:
@@ -103,11 +127,17 @@ class Presence:
     @property
     def known(self) -> KnownTasks:
         """The tasks that it can run."""
-        return KnownTasks(self.tasks, self.codecs, self.is_raw)
+        signatures = dict(zip(self.tasks, self.signatures, strict=False))
+        return KnownTasks(self.tasks, self.codecs, self.is_raw, signatures)
 
     def can_run(self, job: Job) -> bool:
         """Return whether it can run a job; every worker can run a workflow's own steps."""
-        return not job.task or task_key(job.task, job.codec) in self.known
+        return not job.task or key_of(job) in self.known
+
+
+def key_of(job: Job) -> str:
+    """Return what a worker must know to run a job, as far as its lane says."""
+    return task_of(job.lane) or task_key(job.task, job.codec)
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:

@@ -83,9 +83,13 @@ class Expired(NamedTuple):
 
 
 class GivenBack(NamedTuple):
-    """The worker released the job unfinished; this does not count as an attempt."""
+    """The worker released the job unfinished; this does not count as an attempt.
+
+    misfit: why its arguments do not fit the handler: it waits for a worker that can take them.
+    """
 
     after_us: int = 0
+    misfit: str = ""
 
 
 class Stop(NamedTuple):
@@ -188,6 +192,11 @@ class Each(NamedTuple):
 Ending = (
     Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Parked | Settled | Each
 )
+
+
+def misfit_of(ending: Ending) -> str:
+    """Return why the arguments of an attempt's job do not fit its handler; empty if they do."""
+    return ending.misfit if isinstance(ending, GivenBack) else ""
 
 
 class Ended(NamedTuple):

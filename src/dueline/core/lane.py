@@ -1,6 +1,7 @@
 """Lanes: the ordered partitions of a queue."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 PRIORITY_MIN: Final = -(2**31)
@@ -20,10 +21,18 @@ Versions that do not know it read a limit, which lets one of these jobs run at a
 """
 
 CODEC_MARK: Final = "\x1e"
-"""Separates the task of a lane from the codec of its jobs, unless all versions know that."""
+"""Separates the task of a lane from the codec of its jobs, unless all versions know that, and from
+the workers that cannot take their arguments.
+"""
 
 CODEC_MAX: Final = 3
 """Largest number of the codecs that all versions know."""
+
+REFUSED_MAX: Final = 32
+"""Maximum number of signatures that a lane names; then the oldest is dropped."""
+
+WAIT_STEPS: Final = 16
+"""Number of lanes of one task that a wait for a fitting worker uses at most, by their ends."""
 
 
 class Lane(NamedTuple):
@@ -110,9 +119,63 @@ def task_key(task: str, codec: int) -> str:
 
 def with_task(lane: Lane, task: str, codec: int) -> Lane:
     """Return the lane beside a lane whose jobs only workers claim that know a task."""
-    return lane._replace(
-        tenant=lane_tenant(tenant_of(lane), limits_of(lane), task_key(task, codec))
-    )
+    return _with_key(lane, task_key(task, codec))
+
+
+class TaskKey(NamedTuple):
+    """What a worker must know to run the jobs of a lane, see `task_key`.
+
+    Attributes:
+      task: The task.
+      codec: The number of the codec of its arguments; 0 for one that all versions know.
+      refused: The signatures of the task that cannot take these arguments (rule P13).
+      until_us: Until when the jobs wait for a worker with another signature.
+    """
+
+    task: str
+    codec: int = 0
+    refused: tuple[str, ...] = ()
+    until_us: int = 0
+
+    @property
+    def text(self) -> str:
+        """The key as a lane names it."""
+        if not self.refused:
+            return task_key(self.task, self.codec)
+        codec = str(self.codec) if self.codec > CODEC_MAX else ""
+        return CODEC_MARK.join((self.task, codec, str(self.until_us), *self.refused))
+
+
+@lru_cache(1024)
+def read_key(key: str) -> TaskKey:
+    """Read the key of a task."""
+    task, *rest = key.split(CODEC_MARK)
+    codec, until_us = (*rest, "", "")[:2]
+    return TaskKey(task, int(codec or 0), tuple(rest[2:]), int(until_us or 0))
+
+
+def after_refusal(
+    lane: Lane, task: str, codec: int, signature: str, *, wait_us: int, now_us: int
+) -> Lane:
+    """Return the lane in which a job waits for a worker with another signature of its task.
+
+    Args:
+      lane: The lane of the job.
+      task: Its task.
+      codec: The codec of its arguments.
+      signature: That of the worker that cannot take the arguments of the job.
+      wait_us: How long it waits; the end is rounded up, so that few lanes are used.
+      now_us: The current time.
+    """
+    before = read_key(task_of(lane)).refused
+    refused = (*(other for other in before if other != signature), signature)[-REFUSED_MAX:]
+    step_us = max(1, wait_us // WAIT_STEPS)
+    until_us = -(-(now_us + wait_us) // step_us) * step_us
+    return _with_key(lane, TaskKey(task, codec, refused, until_us).text)
+
+
+def _with_key(lane: Lane, key: str) -> Lane:
+    return lane._replace(tenant=lane_tenant(tenant_of(lane), limits_of(lane), key))
 
 
 def dead_queue(queue: str) -> str:

@@ -48,6 +48,7 @@ _STREAM_KEEP = constraint(
 )  # fmt: skip
 
 _NO_HISTORY = 'Use history="off" to record none.'
+_NO_WAIT = "Use 0 for dead-letter jobs at once."
 _UNTIL_PURGED = "Use 0 to keep dead-letter jobs until they are purged."
 
 _TELL_ALL = frozenset({"all", "arguments"})
@@ -93,6 +94,7 @@ class QueueSettings:
     deliver: whether a job whose worker died in its handler runs again or is lost.
     history_us: minimum time that history is kept.
     dead_us: minimum time that dead-letter jobs are kept; 0: until they are purged.
+    version_wait_us: how long a job waits for a worker that can take its arguments.
     weights: turns of tenants in the round-robin; tenants that are not listed have one.
     quotas: how many jobs are accepted.
     shards_range: minimum and maximum number of shards, if the monitor chooses it by load.
@@ -127,6 +129,9 @@ class QueueSettings:
         int,
         _up_to_ten_years("0, or a duration from 1 s to ten years", _UNTIL_PURGED, name="dead_keep"),
     ] = 0
+    version_wait_us: Annotated[
+        int, _up_to_ten_years("0, or a duration of at most ten years", _NO_WAIT)
+    ] = 3600 * SECOND_US
     paused_tenants: _Paused = ()
     paused_tasks: _Paused = ()
     weights: Annotated[

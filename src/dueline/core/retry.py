@@ -291,9 +291,10 @@ def decide(  # noqa: PLR0912  (one case for each kind of ending)
             return _as_it_was(job, _later(now_us, after_us), "snoozed")
         case Parked(at_us, _, errors, crashes, word, error):
             return RetryLater(at_us, errors, crashes, alone=False, error=_cut(error), word=word)
-        case GivenBack(after_us):
+        case GivenBack(after_us, misfit):
             at_us = _later(now_us, after_us) if after_us else _own_place(job, now_us)
-            return _as_it_was(job, at_us, "given_back")
+            waits = _as_it_was(job, at_us, "given_back")
+            return replace(waits, error=_cut(misfit)) if misfit else waits
         case Crashed(detail):
             crashes = job.crashes + 1
             if is_poison(crashes):

@@ -1,17 +1,20 @@
-"""Tasks that no live worker of a queue knows.
+"""Tasks that no live worker of a queue knows, and jobs whose arguments none of them can take.
 
 A worker that claims a job of a task that it does not know moves the job to a lane of that task
 (rule P10). Only workers that know the task claim from there, so the job waits for one, and is not
-claimed again until there is one.
+claimed again until there is one. A job whose arguments do not fit waits in the same way, for a
+worker with another signature of the task (rule P13).
 """
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dueline.coordination.worker_registry import KnownTasks, Presence
 from dueline.core.engine import Engine
+from dueline.core.job import Job
 from dueline.core.job_status import status_of
-from dueline.core.lane import CODEC_MARK, bucket_of, task_of
+from dueline.core.lane import bucket_of, read_key, task_of
 from dueline.core.text import one_line
 
 
@@ -39,12 +42,37 @@ def unknown_text(key: str) -> str:
     Args:
         key: The key of the task, see `task_key`.
     """
-    task, _, codec = key.partition(CODEC_MARK)
+    task, codec, refused, _ = read_key(key)
+    if refused:
+        return f"no live worker can take the arguments of a job of task {one_line(task)}"
     with_codec = f" and the codec {codec} of its arguments" if codec else ""
     return f"no live worker knows task {one_line(task)}{with_codec}"
 
 
-def unknown_tasks(engine: Engine, queue: str, known: Container[str], now_us: int) -> dict[str, int]:
+def misfit_text(job: Job) -> str:
+    """Return why the arguments of a job that waits for another version of its task do not fit.
+
+    Empty for other jobs.
+    """
+    is_refused = bool(read_key(task_of(job.lane)).refused)
+    return f": {one_line(job.error).rstrip('.')}" if is_refused and job.error else ""
+
+
+class UnknownTask(NamedTuple):
+    """A task of a ready job that no live worker can run.
+
+    Attributes:
+      since_us: Since when the first job of its first lane has waited.
+      text: What no worker can do, in words.
+    """
+
+    since_us: int
+    text: str
+
+
+def unknown_tasks(
+    engine: Engine, queue: str, known: Container[str], now_us: int
+) -> dict[str, UnknownTask]:
     """Return the tasks of ready jobs that a worker of a queue met and none of its workers knows.
 
     Args:
@@ -54,15 +82,16 @@ def unknown_tasks(engine: Engine, queue: str, known: Container[str], now_us: int
         now_us: The current time.
 
     Returns:
-        Keys of tasks, each with the time since which the first job of its first lane has waited.
+        What is unknown, by the key of the task, without the end of a wait.
     """
-    found: dict[str, int] = {}
+    found: dict[str, UnknownTask] = {}
     for page in engine.pages_of(queue, bucket_of(now_us, engine.catalog.settings(queue).width_us)):
         for _, lane in page.pointers:
-            task = task_of(lane)
-            if not task or task in known or task in found or page.heads.get(lane, 0) is None:
+            key = task_of(lane)
+            task = read_key(key)._replace(until_us=0).text if key else ""
+            if not task or key in known or task in found or page.heads.get(lane, 0) is None:
                 continue
             for row in engine.store.scan(lane, after=None, until_us=now_us, limit=1).jobs:
                 if status_of(row, now_us) == "ready":
-                    found[task] = row.at_us
+                    found[task] = UnknownTask(row.at_us, unknown_text(key) + misfit_text(row))
     return found

@@ -3,6 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
@@ -17,6 +19,8 @@ from dueline.core.codec import (
     binary_in,
     from_plain,
     holds_binary,
+    is_model,
+    learned,
     plain_bodies,
 )
 from dueline.core.errors import BadInput
@@ -27,6 +31,10 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Ty
 """The exceptions of decoding a body that is damaged, or does not fit."""
 
 _SCALARS: Final = frozenset({int, float, str, bool, type(None)})
+
+
+class Misfit(BadInput):
+    """Arguments do not fit the function; that of another version may be able to take them."""
 
 
 class _Call(msgspec.Struct):
@@ -218,6 +226,16 @@ class Arguments:
                 pass  # a call cannot be stored: reported below
         return [self.encode(args, {}) for args in calls]
 
+    @cached_property
+    def signature(self) -> str:
+        """A digest of the parameters and their types, the same in each process of a version."""
+        parts = [
+            (parameter.name, parameter.kind.name, parameter.default is parameter.empty,
+             _described(self._kinds[parameter.name]))
+            for parameter in self._signature.parameters.values()
+        ]  # fmt: skip
+        return blake2b(msgspec.json.encode(parts), digest_size=4).hexdigest()
+
     @property
     def names(self) -> Sequence[str]:
         """The names of the arguments."""
@@ -236,7 +254,7 @@ class Arguments:
         try:
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise BadInput(
+            raise Misfit(
                 f"The arguments do not fit {self._task}{self._signature}: {error}.",
                 hint=hint_of_call(name for name in kwargs if name not in self._kinds),
             ) from error
@@ -251,7 +269,7 @@ class Arguments:
     def decode(self, body: bytes, form: Form = AS_JSON) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """Decode the arguments of a body as the annotated types.
 
-        Raises: BadInput: they do not fit the function.
+        Raises: Misfit: they do not fit the function. BadInput: the body is damaged.
         """
         try:
             if self._is_plain and body.startswith(form.arrays):
@@ -288,7 +306,9 @@ class Arguments:
                 return wrong
             except UNREADABLE:
                 pass  # the body is damaged
-        return BadInput(f"The arguments do not fit {self._task}{self._signature}: {text}.")
+        is_misfit = isinstance(error, msgspec.ValidationError | TypeError)
+        kind = Misfit if is_misfit else BadInput  # no version can read a damaged body
+        return kind(f"The arguments do not fit {self._task}{self._signature}: {text}.")
 
     def _converted(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, unknown: int = 0
@@ -383,6 +403,21 @@ def _call_in(body: bytes, form: Form) -> _Call:
     if body.startswith(form.arrays):
         return _Call(args=form.decoder(list[Any])(body))
     return form.decoder(_Call)(body)  # type: ignore[no-any-return]  # what it was made for
+
+
+def _described(kind: Any) -> object:  # noqa: ANN401  (a type)
+    """Return what values a type has, with those of its fields."""
+    try:
+        return learned(lambda: msgspec.json.schema(kind, schema_hook=_schema_of))
+    except Exception:  # noqa: BLE001  (a type of the application, which JSON schemas cannot tell)
+        return inspect.formatannotation(kind)
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401  (a type)
+    if is_model(kind):
+        schema: dict[str, Any] = kind.model_json_schema()
+        return schema
+    return {"type": f"{kind.__module__}.{kind.__qualname__}"}
 
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

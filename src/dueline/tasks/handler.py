@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, get_type_hints
@@ -537,7 +537,7 @@ class Handler:
 
         Args: given: the first arguments, which are not in the body, as a JSON array; may be empty.
 
-        Raises: BadInput: they do not fit the function, or are damaged.
+        Raises: Misfit: they do not fit the function. BadInput: they are damaged.
         """
         form = AS_JSON
         if codec != JSON:
@@ -545,6 +545,22 @@ class Handler:
         if given:
             return self.arguments.decode_rest(given, body, form)
         return self.arguments.decode(body, form)
+
+
+class Signatures(Mapping[str, str]):
+    """The signatures of handlers, by task; more may be registered later."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = handlers
+
+    def __getitem__(self, task: str) -> str:
+        return self._handlers[task].arguments.signature
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
 
 
 def _no_transaction(_tx: object, _queue: str) -> NoReturn:

@@ -31,6 +31,7 @@ from dueline.durable.rehearsal import Rehearsal
 from dueline.jobs import results
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits.permits import Granted
+from dueline.tasks.arguments import Misfit
 from dueline.tasks.batch_handler import ARGUMENT, BatchHandler
 from dueline.tasks.handler import Context, Handler
 from dueline.testing.clock import VirtualClock
@@ -305,6 +306,8 @@ class _Engine:
             self._count(attempt.job, attempt.ending, counts)
         if raises and isinstance(ending, GivenBack):
             self._app.task_named(first.job.task)  # raises NotFound
+            if ending.misfit:
+                raise Misfit(ending.misfit)
         failed = any(isinstance(attempt.ending, Failed) for attempt in ended)
         if raises and failed and self._execution.error is not None:
             raise self._execution.error

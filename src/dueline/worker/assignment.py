@@ -1,15 +1,19 @@
 """Jobs that a runner is to run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from dueline.core.attempt import Done, Ending
+from dueline.core.attempt import Done, Ending, GivenBack
 from dueline.core.codec import encode_result
 from dueline.core.job import Job
 from dueline.core.lane import task_of, tenant_of
+from dueline.durable.suspension import Suspended
+from dueline.tasks.arguments import Misfit
 from dueline.tasks.handler import Context
 from dueline.tasks.progress import Progress
+
+Read = TypeVar("Read")
 
 NOTHING: Final = Done(b"")
 """How a job ends if its result is not kept."""
@@ -77,3 +81,16 @@ def done_with(assignment: Assignment, context: Context | None, value: object) ->
     if not assignment.keep or (context is not None and context.is_settled):
         return NOTHING
     return NULL if value is None else Done(encode_result(value, assignment.job.task))
+
+
+def fitting(
+    read: Callable[[int, bytes, bytes], Read], codec: int, body: bytes, given: bytes
+) -> Read:
+    """Read the arguments of a job, before its handler is called.
+
+    Raises: Suspended: they do not fit; what the handler itself raises later is its own failure.
+    """
+    try:
+        return read(codec, body, given)
+    except Misfit as error:
+        raise Suspended(GivenBack(misfit=error.message), error.message) from error

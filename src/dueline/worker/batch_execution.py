@@ -9,7 +9,7 @@ from dueline.core.job import Claim, Job
 from dueline.core.user_code import Raised, contain
 from dueline.tasks.batch_handler import BatchHandler, Call
 from dueline.tasks.handler import Context, Handler
-from dueline.worker.assignment import Assignment, done_with
+from dueline.worker.assignment import Assignment, done_with, fitting
 from dueline.worker.context_controls import Controls
 
 
@@ -52,7 +52,7 @@ class BatchRun:
         if (refusal := judge.begin(one, started_us)) is not None:
             self._endings[claim] = refusal
             return
-        value = contain(handler.value_of, job.codec, job.body, one.given)
+        value = contain(fitting, handler.value_of, job.codec, job.body, one.given)
         if isinstance(value, Raised):  # by a codec of the application's own, say
             ending = judge.ending_of(value.error, handler, job)
             self._endings[claim] = judge.end(job, None, ending)

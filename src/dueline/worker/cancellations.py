@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_requests import WorkerRequest
-from dueline.core.attempt import Cancelled, Done, Ended, GivenBack, Parked, Settled
+from dueline.core.attempt import Cancelled, Done, Ended, GivenBack, Parked, Settled, misfit_of
 from dueline.core.call_options import durable_place
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
@@ -70,7 +70,9 @@ class Cancellations:
         Unless all have succeeded or are released, the requests are read again.
         """
         kept = Done | Settled | GivenBack | Parked
-        if not all(isinstance(attempt.ending, kept) for attempt in ended):
+        if not all(
+            isinstance(attempt.ending, kept) and not misfit_of(attempt.ending) for attempt in ended
+        ):
             self._read_inbox()
         return self.known
 

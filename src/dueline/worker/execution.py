@@ -33,7 +33,7 @@ from dueline.tasks.handler import (
     Throttled,
 )
 from dueline.tasks.hooks import Hooks
-from dueline.worker.assignment import NULL, Assignment, done_with
+from dueline.worker.assignment import NULL, Assignment, done_with, fitting
 from dueline.worker.batch_execution import BatchRun
 from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
@@ -454,7 +454,7 @@ def _arguments(
     assignment: Assignment, handler: Handler, context: Context | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     job = assignment.job
-    args, kwargs = handler.read(job.codec, job.body, assignment.given)
+    args, kwargs = fitting(handler.read, job.codec, job.body, assignment.given)
     return (args if not handler.takes_context else (context, *args)), kwargs
 
 

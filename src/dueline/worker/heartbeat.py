@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ from dueline.coordination.worker_registry import (
     BEATS_A_LEASE,
     BEATS_MISSED_MAX,
     LOST_MAX,
+    NO_TASKS,
+    KnownTasks,
     Presence,
     Registration,
     announce,
@@ -167,15 +169,14 @@ class PresenceReporter:
         worker: str,
         *,
         serving: tuple[str, ...],
-        tasks: Collection[str],
-        codecs: Collection[int] = (),
+        known: KnownTasks = NO_TASKS,
         batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
         address: str = "",
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._serving = serving
-        self._tasks, self._codecs = tasks, codecs
+        self._known = known
         self._batches = batches
         self._address = address
         self.started_us = engine.time.latest_us()
@@ -194,12 +195,14 @@ class PresenceReporter:
             settings(queue, age_us_max=age_us_max).lease_us for queue in self._serving
         )
         follow_lease(engine.store, lease_us)
-        now_us = engine.time.about_us()
+        now_us, known = engine.time.about_us(), self._known
+        tasks = tuple(sorted(known.tasks))
         presence = Presence(
             worker=self._worker,
             queues=self._serving,
-            tasks=tuple(sorted(self._tasks)),
-            codecs=tuple(sorted(self._codecs)),
+            tasks=tasks,
+            codecs=tuple(sorted(known.codecs)),
+            signatures=tuple(known.signatures[task] for task in tasks) if known.signatures else (),
             slots=load.slots,
             held=load.held,
             started_us=self.started_us,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Final
 
-from dueline.core.attempt import Done, Ended, Failed, Outcome
+from dueline.core.attempt import Done, Ended, Failed, Outcome, misfit_of
 from dueline.core.call_options import is_past
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job
@@ -56,6 +56,8 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         wait_s = max(0, decision.at_us - ended.ended_us) / 1e6
         next_text = "expires in" if _expires_first(job, decision) else "again in"
         text = f"{where} {decision.word}, {next_text} {wait_s:.1f} s"
+        if misfit_of(ending):
+            text = f"{where} waits for a worker that can take its arguments"
         about["outcome"] = decision.word
     else:
         text = f"{where} {decision.state} after {took_ms:.1f} ms"
@@ -148,6 +150,6 @@ class SettlementReport:
         if isinstance(decision, Outcome):
             if self._hooks.has(decision.state):
                 self._hooks.call(decision.state, settled_event(job, error, ended_us=ended_us))
-        elif error and self._hooks.has("retry"):
+        elif error and not misfit_of(ended.ending) and self._hooks.has("retry"):
             event = settled_event(job, error, decision.at_us, ended_us=ended_us)
             self._hooks.call("retry", event)

@@ -180,9 +180,11 @@ class ServedLanes:
         return found, heads
 
     def _is_unknown(self, lane: Lane) -> bool:
-        """Return whether the jobs of a lane have a task that the worker does not know."""
+        """Return whether other workers claim from a lane: this one does not know its task, say."""
         task = task_of(lane)
-        return bool(task) and self._known is not None and task not in self._known
+        if not task or self._known is None:
+            return False
+        return not self._known.may_claim(task, self._engine.time.earliest_us())
 
 
 def _lane_list_of(lane_lists: _LaneLists, queue: str, shard: int) -> LaneListCache:

@@ -17,10 +17,11 @@ from dueline.core.attempt import (
     Outcome,
     Parked,
     Snoozed,
+    misfit_of,
 )
 from dueline.core.call_options import THROTTLED, CallOptions
 from dueline.core.job import Token
-from dueline.core.lane import Lane, bucket_of, task_of, with_task
+from dueline.core.lane import Lane, after_refusal, bucket_of, task_of, with_task
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, decide, with_cancel_request
 from dueline.core.store import Move
@@ -134,16 +135,26 @@ def _retry(attempted: Attempted, decision: RetryLater) -> Planned:
     opts = _opts_after(attempted, decision)
     listing = bucket_of(at_us, settings.width_us)
     move = Move(ended.job, at_us, attempted.token, listing, decision.errors, decision.crashes,
-                decision.alone, error=decision.error, opts=opts, to=_lane_after(ended))  # fmt: skip
+                decision.alone, error=decision.error, opts=opts,
+                to=_lane_after(attempted, listing))  # fmt: skip
     return Planned(ended, decision, attempt, move)
 
 
-def _lane_after(ended: Ended) -> Lane | None:
-    """Return the lane of the task of a durable function that is parked; None for its own.
+def _lane_after(attempted: Attempted, listing: int) -> Lane | None:
+    """Return the lane to which the job of an attempt moves; None if it stays in its own.
 
-    It takes turns with new jobs there (rule D16), and does not go on behind a backlog.
+    A durable function that is parked takes turns with new jobs in the lane of its task (rule D16),
+    and does not go on behind a backlog. A job whose arguments do not fit waits in the lane that
+    other versions of the task claim from (rule P13).
     """
+    ended, handler = attempted.ended, attempted.handler
     job = ended.job
+    if misfit_of(ended.ending) and handler is not None:
+        waits = after_refusal(
+            job.lane, job.task, job.codec, handler.arguments.signature,
+            wait_us=attempted.settings.version_wait_us, now_us=ended.ended_us,
+        )  # fmt: skip
+        return waits._replace(bucket=listing)
     if not isinstance(ended.ending, Parked) or task_of(job.lane):
         return None
     return with_task(job.lane, job.task, job.codec)

@@ -8,14 +8,26 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.core.attempt import Done, Ended, Expired, Failed, Outcome, Parked, Settled, Snoozed
+from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.core.attempt import (
+    Done,
+    Ended,
+    Expired,
+    Failed,
+    GivenBack,
+    Outcome,
+    Parked,
+    Settled,
+    Snoozed,
+    misfit_of,
+)
 from dueline.core.call_options import read_options
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Claim, Job
-from dueline.core.lane import bucket_of, limits_of
+from dueline.core.lane import bucket_of, limits_of, read_key, task_of
 from dueline.core.logging import log
 from dueline.core.retry import with_cancel_request
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
@@ -28,6 +40,7 @@ from dueline.jobs import attempt_lines, cancel_requests, decisions
 from dueline.jobs.completion import Finished, complete, finish_of, frees_of, stored, successes
 from dueline.jobs.decisions import Decision, group_of
 from dueline.jobs.history import died, rows_of_ended
+from dueline.jobs.unknown_tasks import known_tasks
 from dueline.limits.permits import suspend
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
@@ -122,6 +135,8 @@ class Settler:
             ended = self._unsettled(ended)
         if Snoozed in kinds:
             self._throttle(ended)
+        if GivenBack in kinds:
+            ended = self._with_misfits(ended)
         is_one = self._engine.store.transactional and len(ended) + len(started) > 1
         done, others = _parted(ended, kinds) if is_one else ((), ended)
         plans = plan(self._attempted(attempt, cancelled_claims) for attempt in others)
@@ -240,6 +255,30 @@ class Settler:
         """Report attempts whose handlers ended their jobs themselves; return the others."""
         self._report.done([attempt for attempt in ended if isinstance(attempt.ending, Settled)])
         return [attempt for attempt in ended if not isinstance(attempt.ending, Settled)]
+
+    def _with_misfits(self, ended: Sequence[Ended]) -> Sequence[Ended]:
+        """Fail jobs whose wait for a worker that can take their arguments is over (rule P13).
+
+        If there is one by now, they wait for it again.
+        """
+        if not any(misfit_of(attempt.ending) for attempt in ended):
+            return ended
+        workers = live_workers(self._engine)
+        return [self._failed_for_good(attempt, workers) for attempt in ended]
+
+    def _failed_for_good(self, attempt: Ended, workers: Sequence[Presence]) -> Ended:
+        job, why = attempt.job, misfit_of(attempt.ending)
+        if not why:
+            return attempt
+        queue, key = job.lane.queue, read_key(task_of(job.lane))
+        wait_us = self._engine.catalog.settings(queue).version_wait_us
+        if wait_us:
+            refused = self._handlers[job.task].arguments.signature in key.refused
+            is_over = refused and key.until_us <= attempt.ended_us
+            if not is_over or key.text in known_tasks(queue, workers):
+                return attempt
+            why += f" No live worker has been able to take them for {span_text(wait_us)}."
+        return attempt._replace(ending=Failed("BadInput", why, "", retry=False))
 
     def _throttle(self, ended: Sequence[Ended]) -> None:
         """Close the limits of jobs whose handlers request it, before their endings are stored."""

@@ -6,7 +6,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from dueline.coordination.worker_registry import KnownTasks, Presence, present
+from dueline.coordination.worker_registry import NO_TASKS, KnownTasks, Presence, present
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.jobs.lane_planner import Prospect
@@ -16,8 +16,6 @@ WHOLE_EVERY_US: Final = 2 * SECOND_US
 
 FRESH_SHARE: Final = 2
 """A heartbeat is sent every third of a lease; one that is older than half of it is stale."""
-
-NOTHING: Final = KnownTasks(())
 
 Place = tuple[str, int, int]
 """A queue, a shard, the width of its buckets."""
@@ -49,7 +47,7 @@ class ShardAffinity:
     """
 
     def __init__(
-        self, engine: Engine, worker: str, known: KnownTasks = NOTHING, *, is_strict: bool = True
+        self, engine: Engine, worker: str, known: KnownTasks = NO_TASKS, *, is_strict: bool = True
     ) -> None:
         self._knows = known
         self._is_strict = is_strict

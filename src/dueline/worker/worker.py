@@ -117,8 +117,7 @@ class Worker:
             engine,
             settings.worker,
             serving=tuple(settings.serving),
-            tasks=settings.known.tasks,
-            codecs=settings.known.codecs,
+            known=settings.known,
             batches={
                 n: (one.batch.size, one.batch.within_us)
                 for n, one in settler.batch_handlers.items()

@@ -67,9 +67,7 @@ def test_it_refuses_a_queue_that_a_worker_serves(shell: Shell) -> None:
     queues = app.queues
     queues.engine.catalog.settings("served")
     bench.check_unused(queues, "served")
-    PresenceReporter(queues.engine, "w1", serving=("served",), tasks=()).report(
-        Load(slots=1, held=0)
-    )
+    PresenceReporter(queues.engine, "w1", serving=("served",)).report(Load(slots=1, held=0))
     with pytest.raises(Conflict, match="a worker serves it"):
         bench.check_unused(queues, "served")
     app.close()

@@ -36,13 +36,13 @@ def test_a_job_is_enqueued_by_name_and_run_elsewhere(workers: Dueline, producer:
     assert (later.status, later.tags) == ("scheduled", ("late",))
 
 
-def test_arguments_that_do_not_fit_are_dead_with_the_reason(
+def test_arguments_that_do_not_fit_wait_with_the_reason(
     workers: Dueline, producer: Dueline
 ) -> None:
     billing = producer.unchecked("shop.charge", queue="billing")
     jobs = [billing.enqueue("five"), billing.enqueue(), billing.enqueue(5, euros=2)]
     work(workers)
-    assert [job.status for job in jobs] == ["dead"] * 3
+    assert [job.status for job in jobs] == ["ready"] * 3
     errors = [workers.queues.find(bytes.fromhex(job.id)).row.error for job in jobs]  # type: ignore[arg-type, union-attr]
     assert "`order`: Expected `int`, got `str`" in errors[0]
     assert "missing a required argument: 'order'" in errors[1]

@@ -141,7 +141,7 @@ def test_a_worker_that_comes_back_meanwhile_keeps_its_claims(world: World) -> No
     """It beats again after it was found to be silent, before the verdict."""
     world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
-    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q", "other"), tasks=())
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q", "other"))
     reporter.report(Load(slots=4, held=0))
     claim(world, lease_us=LONG_US)
     world.clock.advance(SHORT_S)
@@ -189,7 +189,7 @@ def test_only_claims_are_freed_and_all_pages_of_them(world: World) -> None:
 
 
 def test_one_that_leaves_is_off_the_roster(world: World) -> None:
-    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",))
     reporter.report(Load(slots=1, held=0))
     reporter.end()
     assert worker_registry.registrations(world.store) == []
@@ -197,7 +197,7 @@ def test_one_that_leaves_is_off_the_roster(world: World) -> None:
 
 
 def test_one_that_was_struck_off_is_on_the_roster_again_with_its_next_beat(world: World) -> None:
-    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",))
     reporter.report(Load(slots=1, held=0))
     world.clock.advance(SHORT_S)
     free_all(world)

@@ -99,7 +99,7 @@ def test_a_worker_that_comes_back_meanwhile_keeps_its_permits(world: World) -> N
     """It beats again after it was found to be silent, before the write."""
     # rule M3
     semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
-    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",))
     reporter.report(Load(slots=4, held=0))
     world.hold("warehouse", "w1", lasts_s=LONG_S)
     world.clock.advance(SHORT_S)

@@ -326,9 +326,7 @@ def test_without_any_monitor_all_works_only_later(world: World) -> None:
     for number in range(1, 4):
         store.add([row_of(number, at_us=clock.wall_us() + number * DAY_US)])
     clock.advance(us=DAY_US)
-    PresenceReporter(queues.engine, "dead", serving=("default",), tasks=()).report(
-        Load(slots=1, held=1)
-    )
+    PresenceReporter(queues.engine, "dead", serving=("default",)).report(Load(slots=1, held=1))
     assert world.claim(row_of(1).id, worker="dead", start=True).worker == "dead"
     done: list[int] = []
     for _ in range(6):

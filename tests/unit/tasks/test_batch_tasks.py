@@ -171,7 +171,7 @@ def test_a_result_that_cannot_be_written_fails_its_own_job(plain: Dueline) -> No
     assert [job.status for job in jobs] == ["dead", "done"]
 
 
-def test_a_value_that_does_not_fit_fails_its_own_job(plain: Dueline) -> None:
+def test_a_value_that_does_not_fit_waits_alone(plain: Dueline) -> None:
     @plain.task(name="typed", batch=AT_ONCE)
     def typed(calls: list[Call[int]]) -> list[int]:
         return [call.value for call in calls]
@@ -182,7 +182,9 @@ def test_a_value_that_does_not_fit_fails_its_own_job(plain: Dueline) -> None:
     row = plain.queues.enqueue(EnqueueRequest("default", "typed", 0, [b'["one"]']))[0]
     work(plain)
     assert good.result(0) == 1
-    assert plain.job(row.id.hex()).status == "dead"
+    assert plain.job(row.id.hex()).explain().reason == "no worker"
+    (waits,) = plain.engine.jobs_of("default")
+    assert "do not fit typed(value: int): `value`: Expected `int`, got `str`" in waits.error
 
 
 def test_expired_jobs_are_left_out(plain: Dueline) -> None:

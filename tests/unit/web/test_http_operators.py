@@ -61,7 +61,7 @@ def test_a_worker_names_the_slots_that_it_has_lost(shop: Shop, program: Program)
 
 
 def test_who_is_asked_must_be_there(shop: Shop, program: Program) -> None:
-    report = PresenceReporter(shop.app.engine, "w1", serving=("mail",), tasks=()).report
+    report = PresenceReporter(shop.app.engine, "w1", serving=("mail",)).report
     report(Load(1, 0))
     path = "/workers/requests"
     program.call("POST", path, {"what": "stop", "worker": "w2"}, status=404)

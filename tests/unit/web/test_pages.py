@@ -14,6 +14,7 @@ from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
 from dueline.api.raw_queue import RawQueue
 from dueline.coordination import notes
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.coordination.worker_requests import requests_in
 from dueline.core.codec import encode
 from dueline.core.durations import exact_text
@@ -100,7 +101,9 @@ def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: V
     shop.app.unchecked("shop.<b>new", queue="mail").enqueue()
     shop.app.run_worker(["mail"], burst=True, monitor=False)
     engine = shop.app.engine
-    report = PresenceReporter(engine, "w", serving=("mail",), tasks=("shop.send",)).report
+    report = PresenceReporter(
+        engine, "w", serving=("mail",), known=KnownTasks(("shop.send",))
+    ).report
     report(Load(1, 0))
     assert "No live worker knows task shop.&lt;b&gt;new" in admin.text("/")
 
@@ -128,7 +131,7 @@ def test_the_overview_shows_the_alerts_that_are_raised(shop: Shop, admin: Visito
 
 def test_workers_are_asked_after_a_confirmation(shop: Shop, admin: Visitor) -> None:
     # O13
-    report = PresenceReporter(shop.app.engine, "w1", serving=("mail",), tasks=()).report
+    report = PresenceReporter(shop.app.engine, "w1", serving=("mail",)).report
     report(Load(1, 0))
     assert "/workers/change?what=stop&amp;worker=w1" in admin.text("/workers")
     assert "Stop one worker" in admin.text("/workers/change?what=stop&worker=w1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.coordination.worker_registry import KnownTasks, Presence, present
+from dueline.coordination.worker_registry import NO_TASKS, KnownTasks, Presence, present
 from dueline.core.job import JobId
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
@@ -18,7 +18,6 @@ from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
 from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Load, PresenceReporter
 from dueline.worker.shard_affinity import (
-    NOTHING,
     WHOLE_EVERY_US,
     Known,
     ShardAffinity,
@@ -39,7 +38,7 @@ class Member:
     """A worker that claims, beats when it is told to, and prefers some shards."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.reporter = PresenceReporter(world.queues.engine, name, serving=("q",), tasks=())
+        self.reporter = PresenceReporter(world.queues.engine, name, serving=("q",))
         self.affinity = ShardAffinity(world.queues.engine, name)
         self._claimer = Claimer(world.queues.engine, ["q"], name, affinity=self.affinity)
 
@@ -161,8 +160,8 @@ def distant(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(distant: World) -> None:
     engine = distant.queues.engine
     for name in ("w1", "w2"):
-        PresenceReporter(engine, name, serving=("q",), tasks=()).report(Load(4, 0))
-    affinity = affinity_of(engine, "w1", NOTHING)
+        PresenceReporter(engine, name, serving=("q",)).report(Load(4, 0))
+    affinity = affinity_of(engine, "w1", NO_TASKS)
     assert affinity is not None
     claimer = Claimer(engine, ["q"], "w1", affinity=affinity)
     claimer.refresh()
@@ -181,7 +180,7 @@ def test_with_transactions_an_idle_worker_does_not_read_who_else_there_is(
     distant: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = distant.queues.engine
-    affinity = affinity_of(engine, "w1", NOTHING)
+    affinity = affinity_of(engine, "w1", NO_TASKS)
     assert affinity is not None
     claimer = Claimer(engine, ["q"], "w1", affinity=affinity)
     reads: list[object] = []
@@ -210,8 +209,7 @@ def test_a_shard_is_left_only_to_workers_that_know_all_of_its_tasks(
     mine = {"old": KnownTasks(["sell"]), "new": new}
     members = {name: ShardAffinity(engine, name, known) for name, known in mine.items()}
     for name, known in mine.items():
-        terms = {"tasks": known.tasks, "codecs": known.codecs}
-        PresenceReporter(engine, name, serving=("q",), **terms).report(Load(4, 0))  # type: ignore[arg-type]
+        PresenceReporter(engine, name, serving=("q",), known=known).report(Load(4, 0))
     for one in members.values():
         one.chosen(places)
     assert members["new"].others == frozenset()
@@ -248,9 +246,9 @@ def test_changes_are_reported_soon_and_not_too_often(
     world.clock.advance(us=ROOM_EVERY_US)
     one.reporter.report_change(Load(slots=4, held=1))
     assert held() == [1]
-    assert affinity_of(world.queues.engine, "w1", NOTHING) is not None
+    assert affinity_of(world.queues.engine, "w1", NO_TASKS) is not None
     monkeypatch.undo()
-    assert affinity_of(world.queues.engine, "w1", NOTHING) is None
+    assert affinity_of(world.queues.engine, "w1", NO_TASKS) is None
 
 
 OWN, OTHERS, URGENT = (

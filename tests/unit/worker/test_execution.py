@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from dueline.api.signals import passed_on
-from dueline.core.attempt import Cancelled, Done, Ending, Failed, GivenBack, Snoozed
+from dueline.core.attempt import Cancelled, Done, Ending, Failed, GivenBack, Snoozed, misfit_of
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput, LeaseLost
@@ -204,10 +204,21 @@ def test_the_policy_says_what_is_tried_again() -> None:
     assert failed(raising(OSError()), retry=policy).retry
 
 
-def test_arguments_that_no_longer_fit_are_not_tried_again() -> None:
+def test_arguments_that_do_not_fit_wait_for_another_version() -> None:
+    # rule P13
     def handler(a: int) -> None: ...
 
-    for body in (b'["x"]', b'["\xff"]', b'{"args": ["\xff"]}', b"[" * 5000):
+    for body in (b'["x"]', b"[]", b"[1,2]", b'{"args":[1],"kwargs":{"b":2}}'):
+        ending = ending_of(handler, body=body)
+        assert isinstance(ending, GivenBack)
+        assert ending.misfit.startswith("The arguments do not fit ")
+    assert misfit_of(ending_of(handler, body=b"[1]")) == ""
+
+
+def test_damaged_arguments_are_not_tried_again() -> None:
+    def handler(a: object) -> None: ...
+
+    for body in (b'["\xff"]', b'{"args": ["\xff"]}', b"[" * 5000):
         ending = failed(handler, body=body)
         assert (ending.error_type, ending.retry) == ("BadInput", False)
 

@@ -195,7 +195,8 @@ def test_a_job_whose_caller_knew_of_no_limit_gets_its_tasks(url: str, tmp_path: 
     run(app, 1)
     assert (crowd.ran, crowd.peaks["a"]) == (["a"] * 6, 1)
     broken = queues.find(jobs[6].id)
-    assert broken.status in ("retrying", "dead")  # its arguments fit nothing, and it says so
+    assert broken.row is not None
+    assert "do not fit load(host: str)" in broken.row.error
     app.close()
 
 

@@ -113,6 +113,7 @@ def test_arguments_are_checked_at_the_start_and_nothing_is_stored(app: Dueline) 
 
 
 def test_what_a_step_gives_is_checked_by_the_next(app: Dueline) -> None:
+    app.queue("default", version_wait=0)
     flow = app.start(pipeline(step(app, "add", 1), step(app, "total")))
     app.run_worker(burst=True)
     assert flow.status == "failed"

@@ -46,7 +46,7 @@ def enqueue(
     without a result, and 124 after --timeout.
 
     With --unchecked, no application is imported: the worker checks the arguments, and a job whose
-    arguments do not fit becomes a dead-letter job.
+    arguments fit no worker waits, see `dueline queues set --version-wait`.
 
     Example: dueline enqueue tasks.send ann@example.org --after 10m
     """

@@ -29,6 +29,9 @@ def set_queue(
     dead_keep: Annotated[
         str | None, option("DURATION", "Retention of dead-letter jobs; 0s: unlimited.")
     ] = None,
+    version_wait: Annotated[
+        str | None, option("DURATION", "Wait for a worker that can take a job's arguments.")
+    ] = None,
     deliver: Annotated[str | None, option("MODE", "at_least_once or at_most_once.")] = None,
     weight: Annotated[
         list[str] | None, option("TENANT=N", "Turns of a tenant; repeat for all tenants.")
@@ -52,6 +55,7 @@ def set_queue(
             ("aging_us", aging),
             ("history_us", history_keep),
             ("dead_us", dead_keep),
+            ("version_wait_us", version_wait),
         )
     }
     changes["weights"] = None if weight is None else _read_weights(weight)
@@ -76,6 +80,7 @@ def settings_entry(settings: QueueSettings) -> Entry:
         "history": settings.history,
         "history_keep": Span(settings.history_us),
         "dead_keep": Span(settings.dead_us, "until purged"),
+        "version_wait": Span(settings.version_wait_us, "none"),
         "deliver": settings.deliver,
         "weights": [f"{tenant}={number}" for tenant, number in settings.weights],
     }

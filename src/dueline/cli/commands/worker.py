@@ -15,7 +15,7 @@ from dueline.api.application import Dueline
 from dueline.api.config import place_in_package, place_of
 from dueline.api.connect import mask
 from dueline.api.connection import UNDECLARED_LIMIT
-from dueline.api.launch import launch
+from dueline.api.launch import known_of, launch
 from dueline.api.logs import LogSettings
 from dueline.api.signals import SIGNALLED
 from dueline.api.stop_deadline import StopDeadline
@@ -24,7 +24,7 @@ from dueline.cli.options import argument, option
 from dueline.cli.process_one import stay_as_process_one
 from dueline.cli.reload import run_again_and_again
 from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
-from dueline.coordination.worker_registry import KnownTasks, live_workers
+from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
@@ -160,7 +160,7 @@ def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str])
     tasks, catalog = sorted(app.tasks), app.engine.catalog
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
-    own_tasks = KnownTasks(app.tasks, app.payloads.numbers)
+    own_tasks = known_of(app)
     _warn_of_names(app, {*tasks, *(task for live in workers for task in live.tasks)})
     for name in serving:
         if name not in known:
@@ -176,8 +176,9 @@ def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str])
         what += [f"task {task}" for task in paused.paused_tasks]
         if what:
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
-        for key in unknown_tasks(app.engine, name, known_tasks(name, workers, [own_tasks]), now_us):
-            _log.warning("%s in the queue %s; its jobs wait", unknown_text(key), name)
+        with_own = known_tasks(name, workers, [own_tasks])
+        for task in unknown_tasks(app.engine, name, with_own, now_us).values():
+            _log.warning("%s in the queue %s; its jobs wait", task.text, name)
 
 
 def _warn_of_names(app: Dueline, known: Collection[str]) -> None:

@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
-from dueline.coordination.worker_registry import Presence
-from dueline.core.lane import task_key
+from dueline.coordination.worker_registry import Presence, key_of
+from dueline.core.lane import read_key
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.explanation import Condition, Facts, listed, when
-from dueline.jobs.unknown_tasks import unknown_text
+from dueline.jobs.unknown_tasks import misfit_text, unknown_text
 
 
 def workers_missing(subject: Subject) -> Iterator[Condition]:
@@ -89,11 +89,13 @@ def _silent(subject: Subject, silent: Sequence[Presence]) -> Condition:
 
 
 def _unknown(subject: Subject) -> Condition:
-    key = task_key(subject.job.task, subject.job.codec)
+    job, until_us = subject.job, read_key(key_of(subject.job)).until_us
+    ends = f"; otherwise it is dead {when(until_us, subject.now_us)}" if until_us else ""
     return Condition(
         "task unknown",
-        subject.job.task,
-        f"{unknown_text(key)}; live workers of the queue {subject.queue}: {len(subject.serving)}",
+        job.task,
+        f"{unknown_text(key_of(job))}{misfit_text(job)}{ends}; "
+        f"live workers of the queue {subject.queue}: {len(subject.serving)}",
         "operator",
         command=_start(subject),
         unknown="which application has the task",
@@ -110,7 +112,7 @@ def _none(subject: Subject) -> Condition:
         clause += f" any more: those that did are {how}, and claim nothing ({names})"
         knows = any(worker.can_run(subject.job) for worker in serving)
         if not knows:
-            clause += f"; and {unknown_text(task_key(subject.job.task, subject.job.codec))}"
+            clause += f"; and {unknown_text(key_of(subject.job))}"
     command = _start(subject)
     return Condition(
         "no worker", queue, f"{clause} (`{command}`)", "operator",

@@ -11,7 +11,7 @@ from dueline.core.errors import BadInput
 from dueline.core.user_code import Raised, contain, text_of
 from dueline.tasks.failures import failure
 from dueline.tasks.handler import Handler
-from dueline.worker.assignment import Assignment
+from dueline.worker.assignment import Assignment, fitting
 from dueline.worker.execution import Execution
 from dueline.worker.thread_runner import ThreadRunner
 
@@ -89,8 +89,8 @@ def run_many(
     rows: list[dict[str, Any]] = []
     for place, one in enumerate(some):
         row = contain(_row, one, handler)
-        if isinstance(row, Raised):  # arguments that do not fit fail only this job
-            endings[place] = failure(row.error, handler)
+        if isinstance(row, Raised):  # arguments that do not fit concern only this job
+            endings[place] = execution.ending_of(row.error, handler, one.job)
         else:
             rows.append(row)
     fit = [one for place, one in enumerate(some) if place not in endings]
@@ -108,7 +108,7 @@ def run_many(
 
 
 def _row(one: Assignment, handler: Handler) -> dict[str, Any]:
-    named = handler.arguments.named(*handler.read(one.job.codec, one.job.body))
+    named = handler.arguments.named(*fitting(handler.read, one.job.codec, one.job.body, one.given))
     return {"job_id": one.job.id.hex(), "attempt": one.job.errors + 1, **named}
 
 

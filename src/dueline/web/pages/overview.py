@@ -34,7 +34,7 @@ def overview(request: Request) -> Response:
         slots=sum(worker.slots for worker in picture.workers),
         alerts=site.admin.alerts(),
         unserved=[count.queue for count in counts if count.ready and not count.workers],
-        unknown=sorted({task for some in picture.unknown.values() for task in some}),
+        unknown=sorted({text for texts in picture.unknown.values() for text in texts}),
         busiest=busiest[:8],
         more=max(0, len(busiest) - 8),
         timeline=None if timeline is None else bars(timeline),

@@ -19,6 +19,7 @@ SPANS = {
     "aging": "aging_us",
     "history_keep": "history_us",
     "dead_keep": "dead_us",
+    "version_wait": "version_wait_us",
 }
 """Settings that are durations, by their field."""
 
