@@ -273,9 +273,15 @@ def is_past(job: Job, now_us: int) -> bool:
 
     Raises: StoreCorrupt: its options cannot be read.
     """
-    if not job.opts:
-        return False
-    expires_us = read_options(job.opts).expires_us
+    return expires_by(job.opts, now_us)
+
+
+def expires_by(opts: bytes, now_us: int) -> bool:
+    """Return whether a job with these options has expired.
+
+    Raises: StoreCorrupt: they cannot be read.
+    """
+    expires_us = read_options(opts).expires_us
     return expires_us is not None and expires_us <= now_us
 
 

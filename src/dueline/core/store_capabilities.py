@@ -6,8 +6,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from dueline.core.disk_wait import DiskWait
 from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job, JobId
+from dueline.core.job_columns import JobColumns, Sample, columns_in
 from dueline.core.lane import Lane, Pointer
-from dueline.core.store import JobPage, LanePage, Lease, Put, Store, Want
+from dueline.core.store import JobPage, LanePage, Lease, Place, Put, Store, Want
 from dueline.core.wakeup import Wakeups
 
 PREFETCH_US_MAX = 500_000
@@ -129,6 +130,57 @@ class ScansLanesAtOnce(Protocol):
     ) -> Sequence[JobPage]:
         """Return for each lane the page that `scan` returns after a place, or a shorter one."""
         ...
+
+
+@runtime_checkable
+class ReadsColumns(Protocol):
+    """A store that reads whole lanes by columns, without an object for each job."""
+
+    def walk_columns(
+        self,
+        lane: Lane,
+        names: frozenset[str],
+        *,
+        after: Place | None,
+        until: Place | None,
+        limit: int,
+        different: frozenset[str] = frozenset(),
+    ) -> JobColumns:
+        """Return the fields of the jobs that `walk` returns, or of fewer.
+
+        Args:
+          lane, after, until, limit: As in `walk`.
+          names: Fields of `Job` to read: neither `lane` nor `alone`.
+          different: Fields in which the jobs of the page before differ, which may save a query.
+        """
+        ...
+
+    def sample(self, lanes: Sequence[Lane], *, most: int) -> Sample:
+        """Return about `most` places in lanes for `walk_columns`, at the cost of a few pages."""
+        ...
+
+
+def walk_columns(
+    store: Store,
+    lane: Lane,
+    names: frozenset[str],
+    *,
+    after: Place | None,
+    until: Place | None,
+    limit: int,
+    different: frozenset[str] = frozenset(),
+) -> JobColumns:
+    """Return the fields of a page of jobs by column, from any store; see `ReadsColumns`."""
+    if isinstance(store, ReadsColumns):
+        return store.walk_columns(
+            lane, names, after=after, until=until, limit=limit, different=different
+        )
+    return columns_in(store.walk(lane, after=after, until=until, limit=limit), names)
+
+
+def sample_of(store: Store, lanes: Sequence[Lane], *, most: int) -> Sample | None:
+    """Return about `most` places in lanes; None if the store has no cheap way to find them."""
+    return store.sample(lanes, most=most) if isinstance(store, ReadsColumns) else None
 
 
 @runtime_checkable

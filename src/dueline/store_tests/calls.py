@@ -1,10 +1,12 @@
 """Functions that the laws share: make rows, call a store, read all pages."""
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId, State, Token
+from dueline.core.job_columns import Column, JobColumns, Packed, Same
 from dueline.core.lane import Lane, Pointer, bucket_of
 from dueline.core.store import NO_VERSION, Claimed, Lease, Move, Put, Record, Row, Store, Want
 
@@ -116,6 +118,29 @@ def move(
 def ids_of(jobs: Iterable[Job]) -> list[JobId]:
     """Return the ids of jobs."""
     return [job.id for job in jobs]
+
+
+def columns_as_rows(page: JobColumns) -> list[dict[str, object]]:
+    """Return the fields of each job of a page."""
+    columns = {name: _values_of(name, column, page.many) for name, column in page.columns.items()}
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def _values_of(name: str, column: Column, many: int) -> list[object]:
+    match column:
+        case Same(value):
+            return [value] * many
+        case Packed(joined, b""):
+            size = len(joined) // many
+            cells = [joined[place : place + size] for place in range(0, len(joined), size)]
+            return [*cells] if name == "id" else [int.from_bytes(c, signed=True) for c in cells]
+        case Packed(joined, lengths):
+            rest = BytesIO(joined)
+            sizes = [int.from_bytes(lengths[n : n + 4]) for n in range(0, len(lengths), 4)]
+            strings = [rest.read(size) for size in sizes]
+            is_text = isinstance(getattr(new_job(0), name), str)
+            return [string.decode() if is_text else string for string in strings]
+    return list(column)
 
 
 def rows_in(

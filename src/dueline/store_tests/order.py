@@ -1,11 +1,15 @@
 """The order in which jobs are claimed."""
 
-from dueline.core.job import JobId
+from itertools import pairwise
+
+from dueline.core.job import Job, JobId
 from dueline.core.pagination import walk
 from dueline.core.store import Drop, Store
+from dueline.core.store_capabilities import sample_of, walk_columns
 from dueline.store_tests.calls import (
     NOW_US,
     claim,
+    columns_as_rows,
     id_of,
     ids_of,
     lane_of,
@@ -118,6 +122,52 @@ class OrderLaws:
         assert not store.walk(lane, after=after, until=None, limit=9).jobs
         assert not store.walk(lane, after=None, until=None, limit=1, skip=10).jobs
 
+    def test_columns_are_those_of_the_rows_that_a_walk_passes(self, store: Store) -> None:
+        lane, plain = lane_of(), lane_of(tenant="plain")
+        for number in range(30):
+            job = new_job(number, at_us=NOW_US + number // 3, lane=lane)
+            body, opts = bytes([number]) * (number * 100), b"" if number % 3 else b'{"tags":["x"]}'
+            store.add([job._replace(task=f"{number % 7} \N{BULLET}", body=body, opts=opts)])
+            store.add([new_job(100 + number, at_us=NOW_US + number, lane=plain)])
+        claimed = claim(store, lane, lease_us=10, limit=9).jobs
+        store.settle([move(job, NOW_US + 2) for job in claimed[:3]])
+        names = frozenset(Job._fields) - {"lane", "alone"}
+        for each in (lane, plain):
+            rows = [job for page in walk(store, each) for job in page]
+            for limit in (1, 7, 15, 30, 31):
+                after, different, found = None, frozenset[str](), []
+                while True:
+                    page = walk_columns(
+                        store, each, names, after=after, until=None, limit=limit,
+                        different=different,
+                    )  # fmt: skip
+                    found += columns_as_rows(page)
+                    if page.after is None:
+                        break
+                    after, different = page.after, page.different()
+                assert found == [{name: getattr(job, name) for name in names} for job in rows]
+            until = store.walk(each, after=None, until=None, limit=20).after
+            some = walk_columns(store, each, frozenset(("id",)), after=None, until=until, limit=99)
+            assert [row["id"] for row in columns_as_rows(some)] == ids_of(rows[:20])
+
+    def test_a_sample_divides_lanes_at_places_of_their_rows(self, store: Store) -> None:
+        lanes = [lane_of(tenant=tenant) for tenant in ("a", "b", "c")]
+        for number in range(200):
+            put_in(store, new_job(number, at_us=NOW_US + number, lane=lanes[number % 4 == 0]))
+        claim(store, lanes[0], limit=20)
+        sample = sample_of(store, lanes, most=20)
+        for lane in lanes if sample else ():
+            whole = ids_of(job for page in walk(store, lane) for job in page)
+            cuts = [None, *sample.places.get(lane, ()), None]
+            parts = [
+                columns_as_rows(
+                    walk_columns(store, lane, frozenset(("id",)), after=after, until=until, limit=999)
+                )
+                for after, until in pairwise(cuts)
+            ]
+            assert [row["id"] for part in parts for row in part] == whole
+            assert all(abs(len(part) - sample.rows) <= sample.rows for part in parts if part)
+
     def test_a_lane_that_never_was_is_empty(self, store: Store) -> None:
         put_in(store, new_job(1))
         nobody = lane_of(tenant="nobody")
@@ -126,3 +176,5 @@ class OrderLaws:
             store.walk(nobody, after=None, until=None, limit=10),
         ):
             assert (list(page.jobs), page.after) == ([], None)
+        columns = walk_columns(store, nobody, frozenset(("id",)), after=None, until=None, limit=10)
+        assert (columns.many, columns.after) == (0, None)

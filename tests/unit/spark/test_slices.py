@@ -9,8 +9,10 @@ from urllib.parse import quote
 import pytest
 
 from dueline import BadInput, ConfigError, Dueline, NotFound
-from dueline.core.lane import dead_queue
-from dueline.core.store import Row, Store
+from dueline.core.job import Job, State
+from dueline.core.job_columns import columns_in
+from dueline.core.lane import Lane, dead_queue
+from dueline.core.store import JobPage, Row, Store
 from dueline.jobs.history_batch import size_of
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
@@ -203,17 +205,24 @@ def test_a_task_without_a_part_reads_nothing(shop: Dueline) -> None:
 
 
 def test_a_lane_may_be_cut_at_any_job(shop: Dueline) -> None:
-    from dueline.spark.reading.partitions import LaneSlice, jobs_of
+    from dueline.spark.reading import job_columns, schemas
+    from dueline.spark.reading.partitions import LaneSlice
 
     job = next(job for job in shop.queues.engine.jobs_of("mail") if job.at_us > job.enqueued_us)
     place = job.at_us, job.id
     cuts = LaneSlice(job.lane, None, place), LaneSlice(job.lane, place, None)
+    schema = schemas.wanted("jobs", schemas.struct_of({"job_id": "string"}))
     before, after = (
-        [one for page in jobs_of(shop.store, cut, page=2) for one in page] for cut in cuts
+        [
+            row["job_id"]
+            for batch in job_columns.batches_of(shop.store, cut, schema, now_us=0, page=2)
+            for row in batch.to_pylist()
+        ]
+        for cut in cuts
     )
-    assert before[-1].id == job.id
-    whole = [one.id for one in shop.queues.engine.jobs_of("mail") if one.lane == job.lane]
-    assert sorted(one.id for one in [*before, *after]) == sorted(whole)
+    assert before[-1] == job.id.hex()
+    whole = [one.id.hex() for one in shop.queues.engine.jobs_of("mail") if one.lane == job.lane]
+    assert sorted([*before, *after]) == sorted(whole)
 
 
 def sizes_of(store: Store, tasks: Iterable[Sequence[Any]]) -> list[int]:
@@ -293,30 +302,38 @@ def test_few_rows_are_one_task_and_very_many_are_several(monkeypatch: pytest.Mon
     assert len(plan(store, wholes, 2)) == 6
 
 
+def job_rows(jobs: Sequence[Job], now_us: int) -> list[Mapping[str, Any]]:
+    """Return the rows of a table of jobs of one lane."""
+    from dueline.spark.reading import job_columns, schemas
+
+    schema = schemas.wanted("jobs", schemas.struct_of(schemas.COLUMNS["jobs"]))
+    page = columns_in(JobPage(jobs, None), frozenset(Job._fields))
+    rows: list[Mapping[str, Any]] = job_columns.batch_of(
+        jobs[0].lane, page, schema, now_us=now_us
+    ).to_pylist()
+    return rows
+
+
 def test_jobs_are_read_as_they_are_alone(shop: Dueline) -> None:
     from dueline.core.job_status import status_of
-    from dueline.spark.reading import schemas
 
-    jobs = [
-        job
-        for queue in ("mail", "bills")
-        for name in (queue, dead_queue(queue))
-        for job in shop.queues.engine.jobs_of(name)
-    ]
-    jobs += [job._replace(opts=b'{"expires_us":1}', claimed_us=5) for job in jobs[:3]]
-    schema = schemas.wanted("jobs", schemas.struct_of(schemas.COLUMNS["jobs"]))
-    now_us = sorted(job.at_us for job in jobs)[len(jobs) // 2]
-    together = schemas.batch_of_jobs(jobs, schema, now_us=now_us).to_pylist()
-    alone = [schemas.batch_of_jobs([job], schema, now_us=now_us).to_pylist()[0] for job in jobs]
-    assert together == alone
-    assert [row["state"] for row in together] == [status_of(job, now_us) for job in jobs]
-    plain = [job._replace(errors=n % 3) for n, job in enumerate(jobs) if not job.state]
-    plain = [job for job in plain if job.lane.queue == "mail" and not job.opts]
-    for now_us in (0, 2**62):
-        batch = schemas.batch_of_jobs(plain, schema, now_us=now_us)
-        states = [row["state"] for row in batch.to_pylist()]
-        assert states == [status_of(job, now_us) for job in plain]
-        assert set(states) == ({"ready"} if now_us else {"retrying", "scheduled"})
+    lanes: dict[Lane, list[Job]] = {}
+    for queue in ("mail", "bills"):
+        for name in (queue, dead_queue(queue)):
+            for job in shop.queues.engine.jobs_of(name):
+                lanes.setdefault(job.lane, []).append(job)
+    for jobs in lanes.values():
+        jobs += [
+            job._replace(opts=opts, claimed_us=5, state=state, errors=errors)
+            for job in jobs[:3]
+            for opts in (b'{"expires_us":1}', b"", b"damaged")
+            for state in (State.WAITING, State.CLAIMED, State.STARTED)
+            for errors in (0, 1)
+        ]
+        for now_us in (0, 2**62, sorted(job.at_us for job in jobs)[len(jobs) // 2]):
+            together = job_rows(jobs, now_us)
+            assert together == [job_rows([job], now_us)[0] for job in jobs]
+            assert [row["state"] for row in together] == [status_of(job, now_us) for job in jobs]
 
 
 @pytest.mark.parametrize("name", ["jobs.db", "a b.db", "a#b.db", "50%.db", "what?.db"])

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from dueline.core.store import Row, Store
-from dueline.spark.reading import partitions, results, schemas
+from dueline.spark.reading import job_columns, partitions, results, schemas
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.partitions import LaneSlice, RowSlice
 
@@ -47,8 +47,7 @@ def read(
         now_us = store.clock_us()
         for lane in planned:
             assert isinstance(lane, LaneSlice), "jobs are in lanes"
-            for jobs in partitions.jobs_of(store, lane, page=page):
-                yield schemas.batch_of_jobs(jobs, schema, now_us=now_us)
+            yield from job_columns.batches_of(store, lane, schema, now_us=now_us, page=page)
     else:
         for rows in _pages(store, planned, losses, page):
             yield schemas.batch_of_rows(rows, schema, table=table)

@@ -9,9 +9,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
-from dueline.core.job import Job, JobId
+from dueline.core.job import JobId
+from dueline.core.job_columns import Sample
 from dueline.core.lane import Lane
 from dueline.core.store import Place, Row, Store
+from dueline.core.store_capabilities import sample_of
 from dueline.jobs.history_batch import size_of
 
 Position = tuple[int, bytes]
@@ -26,6 +28,9 @@ ROWS_A_TASK_MAX: Final = 500_000
 
 ROWS_MAX: Final = 2000
 """Maximum number of rows in one read: a bundle has about 10 KiB."""
+
+PLACES: Final = 32
+"""Places for each task at which lanes may be cut."""
 
 LANES_PROBED_MAX: Final = 500
 IDS_KEPT_MAX: Final = 1_000_000
@@ -96,11 +101,21 @@ def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowS
 def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
     """Divide lanes among about `parts` tasks with equal numbers of jobs."""
     wholes = [LaneSlice(lane, None, None) for lane in lanes]
+    sample = sample_of(store, lanes, most=PLACES * parts)
+    if sample is not None:
+        counted = [(whole, _sampled(sample, whole.lane)) for whole in wholes]
+        return _shares(counted, parts)
     if len(wholes) > LANES_PROBED_MAX:
         size = -(-len(wholes) // parts)
         return [wholes[start : start + size] for start in range(0, len(wholes), size)]
     return _shares([(whole, list(_pieces(partial(_job_at, store, whole.lane), START, PROBE // 64)))
                     for whole in wholes], parts)  # fmt: skip
+
+
+def _sampled(sample: Sample, lane: Lane) -> list[tuple[float, Position]]:
+    """Return the pieces of a lane; what is behind its last place counts as half a piece."""
+    places = sample.places.get(lane, ())
+    return [*((sample.rows, place) for place in places), (sample.rows / 2, START)]
 
 
 def _shares(
@@ -234,18 +249,3 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
         seen |= ids
         yield from zip(rows, map(size_of, rows), strict=True)
         after = None if is_last else read.after
-
-
-# Rows of jobs
-
-
-def jobs_of(store: Store, one: LaneSlice, *, page: int) -> Iterator[Sequence[Job]]:
-    """Yield the jobs of a slice, one page at a time."""
-    after, until = _of_job(one.after), _of_job(one.until)
-    while True:
-        read = store.walk(one.lane, after=after, until=until, limit=page)
-        if read.jobs:
-            yield read.jobs
-        after = read.after
-        if after is None:
-            return

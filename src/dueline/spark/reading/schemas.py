@@ -5,12 +5,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyarrow import compute
 
 from dueline.core.errors import BadInput
-from dueline.core.job import Job
-from dueline.core.job_status import status_of
-from dueline.core.lane import DEAD_SUFFIX, living_queue, tenant_of
 from dueline.core.store import Row
 from dueline.spark.reading import history_columns
 
@@ -72,10 +68,11 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "strings": pa.list_(pa.string()),
 }
-_ARROW: Final = {
+ARROW: Final = {
     table: {name: TYPES[kind] for name, kind in columns.items()}
     for table, columns in COLUMNS.items()
 }
+"""The types of the columns of each table."""
 
 _KIND: Final = {"kind": "outcome"}
 """The column of events that is another one of attempts."""
@@ -124,7 +121,7 @@ def wanted(table: str, schema: "StructType") -> pa.Schema:
             )
     asked = to_arrow_schema(schema, timezone="UTC")
     for field in asked:
-        if not _can_be_read(_ARROW[table][field.name], field.type):
+        if not _can_be_read(ARROW[table][field.name], field.type):
             raise BadInput(
                 f"The column {field.name} of {table} cannot be read as {field.type}.",
                 hint=f"Its type is {COLUMNS[table][field.name]}.",
@@ -142,70 +139,21 @@ def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
     return bool(ours == asked or (asked == pa.string() and ours == INSTANT))
 
 
-def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.RecordBatch:
-    """Convert jobs to a batch, column by column."""
-    cells: dict[str, Sequence[Any]] = dict(zip(Job._fields, zip(*jobs, strict=True), strict=True))
-    lanes = set(cells["lane"])
-    shown = {lane: (living_queue(lane.queue), *lane[1:4], tenant_of(lane)) for lane in lanes}
-    of_lanes = zip(*map(shown.__getitem__, cells["lane"]), strict=True)
-    cells |= zip(("queue", "shard", "bucket", "priority", "tenant"), of_lanes, strict=True)
-
-    def make(name: str) -> pa.Array:
-        column, kind = cells[_OF_JOB.get(name, name)], _ARROW["jobs"][name]
-        if name == "options":
-            column = [opts.decode() or None for opts in column] if any(column) else [None]
-        elif name == "claimed":
-            column = [us or None for us in column] if any(column) else [None]
-        if column.count(column[0]) == len(column):
-            return pa.repeat(pa.scalar(column[0], kind), len(jobs))
-        return pa.array(column, kind)
-
-    makes: dict[str, Make] = {
-        "job_id": lambda _: history_columns.digits_of(b"".join(cells["id"]), 16),
-        "state": lambda _: _states(jobs, cells, now_us),
-    }
-    return _batch(schema, makes, make)
-
-
-_OF_JOB: Final = {
-    **{name.removesuffix("_us"): name for name in Job._fields},
-    "attempt": "fence", "payload": "body", "options": "opts",
-}  # fmt: skip
-"""Fields of a job, by the column."""
-
-
-def _states(jobs: Sequence[Job], cells: Mapping[str, Sequence[Any]], now_us: int) -> pa.Array:
-    """Return the state of each job, as `status_of` does."""
-    special = (
-        any(cells["opts"])
-        or any(cells["state"])
-        or any(lane.queue.endswith(DEAD_SUFFIX) for lane in set(cells["lane"]))
-    )
-    if special:
-        return pa.array([status_of(job, now_us) for job in jobs], pa.string())
-    failures = compute.add(pa.array(cells["errors"]), pa.array(cells["crashes"]))
-    return compute.if_else(
-        compute.less_equal(pa.array(cells["at_us"]), now_us),
-        "ready",
-        compute.if_else(compute.greater(failures, 0), "retrying", "scheduled"),
-    )
-
-
 def batch_of_values(
     some: Sequence[Mapping[str, Any]], schema: pa.Schema, *, table: str
 ) -> pa.RecordBatch:
     """Convert rows, given as values by column, to a batch."""
 
     def make(name: str) -> pa.Array:
-        return pa.array([values.get(name) for values in some], _ARROW[table][name])
+        return pa.array([values.get(name) for values in some], ARROW[table][name])
 
-    return _batch(schema, {}, make)
+    return batch_of(schema, make)
 
 
 def batches_of_table(rows: pa.Table, schema: pa.Schema, *, page: int) -> list[pa.RecordBatch]:
     """Return the requested columns of a table as batches of up to `page` rows."""
     return [
-        _batch(schema, {}, batch.column)
+        batch_of(schema, batch.column)
         for batch in rows.combine_chunks().to_batches(max_chunksize=page)
     ]
 
@@ -217,30 +165,20 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
         StoreCorrupt: A row of a history is not an attempt.
     """
     if table == "stream":
-        makes: dict[str, Make] = {
-            "stream": lambda _: pa.array([row.stream for row in rows]),
-            "shard": lambda _: pa.array([row.shard for row in rows], pa.int32()),
-            "at": lambda _: pa.array([row.at_us for row in rows], INSTANT),
-            "id": lambda _: pa.array([row.id for row in rows], pa.binary()),
-            "body": lambda _: pa.array([row.body for row in rows], pa.binary()),
-        }
-        return _batch(schema, makes, _none)
+        cells = dict(zip(COLUMNS["stream"], zip(*rows, strict=True), strict=True))
+        return batch_of(schema, lambda name: pa.array(cells[name], ARROW["stream"][name]))
     shown = {name: _KIND.get(name, name) for name in schema.names}
     keys = {name: history_columns.key_of(other) for name, other in shown.items()}
     found = history_columns.columns(rows, frozenset(keys.values()))
 
     def make(name: str) -> pa.Array:
         column = history_columns.shown_column(shown[name], found[keys[name]])
-        return column.cast(_ARROW[table][name])
+        return column.cast(ARROW[table][name])
 
-    return _batch(schema, {}, make)
-
-
-def _none(name: str) -> pa.Array:
-    raise AssertionError(name)
+    return batch_of(schema, make)
 
 
-def _batch(schema: pa.Schema, makes: Mapping[str, Make], otherwise: Make) -> pa.RecordBatch:
+def batch_of(schema: pa.Schema, make: Make) -> pa.RecordBatch:
     """Build the requested columns; each is cast, since Spark checks only the first batch."""
-    columns = [makes.get(field.name, otherwise)(field.name).cast(field.type) for field in schema]
+    columns = [make(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

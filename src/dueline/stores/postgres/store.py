@@ -13,6 +13,7 @@ from typing import Final, Literal
 from dueline.core.clock import Clock
 from dueline.core.errors import BadInput
 from dueline.core.job import Job, JobId
+from dueline.core.job_columns import JobColumns, Sample
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     Claimed,
@@ -37,7 +38,16 @@ from dueline.core.wakeup import Wakeup, place_of, wakeups_of
 from dueline.stores.group_commit import Inserted, ServerCommit
 from dueline.stores.idle_wakeups import Notified
 from dueline.stores.joint_groups import Tables
-from dueline.stores.postgres import callers, claims, facts, lanes, records, schema, streams
+from dueline.stores.postgres import (
+    callers,
+    claims,
+    facts,
+    job_columns,
+    lanes,
+    records,
+    schema,
+    streams,
+)
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.connection import Connections
@@ -248,6 +258,29 @@ class PostgresStore:
             lambda database: postgres_jobs.walk(
                 database, lane, after=after, until=until, limit=limit, skip=skip
             )
+        )
+
+    def walk_columns(
+        self,
+        lane: Lane,
+        names: frozenset[str],
+        *,
+        after: Place | None,
+        until: Place | None,
+        limit: int,
+        different: frozenset[str] = frozenset(),
+    ) -> JobColumns:
+        """Read a lane by columns, in the order of positions."""
+        return self._connection.read(
+            lambda database: job_columns.walk(
+                database, lane, names, after=after, until=until, limit=limit, different=different
+            )
+        )
+
+    def sample(self, lanes: Sequence[Lane], *, most: int) -> Sample:
+        """Return places of rows in a few blocks of the table."""
+        return self._connection.read(
+            lambda database: job_columns.sample(database, lanes, most=most)
         )
 
     def lanes(

@@ -23,11 +23,11 @@ INSERT_NEW: Final = f"INSERT OR IGNORE INTO jobs ({', '.join(NEW)}) VALUES "  # 
 NEW_PARAMETERS: Final = f"({', '.join('?' * len(NEW))})"
 INSERT_WHOLE: Final = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 
-_WHOLE_BODY = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id), x'')"
+WHOLE_BODY: Final = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id), x'')"
 """Empty if the body is lost: no codec reads that, so the job becomes a dead-letter job."""
 
 SELECT: Final = ", ".join(
-    {"lane": "jobs.lane", "id": "jobs.id", "body": _WHOLE_BODY}.get(name, name) for name in COLUMNS
+    {"lane": "jobs.lane", "id": "jobs.id", "body": WHOLE_BODY}.get(name, name) for name in COLUMNS
 )
 """The columns of a whole row, in a query of `jobs` that may join another table."""
 

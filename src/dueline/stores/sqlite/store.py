@@ -15,6 +15,7 @@ from typing import Literal
 
 from dueline.core.clock import Clock
 from dueline.core.job import Job, JobId
+from dueline.core.job_columns import JobColumns, Sample
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     NO_VERSION,
@@ -25,6 +26,7 @@ from dueline.core.store import (
     JobPage,
     LanePage,
     Lease,
+    Place,
     Put,
     Record,
     Row,
@@ -36,7 +38,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.tuples import made
-from dueline.stores.sqlite import batches, claims, damage, job_rows, streams
+from dueline.stores.sqlite import batches, claims, damage, job_columns, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import (
     Database,
@@ -233,6 +235,29 @@ class SqliteStore(WalksByTime):
         jobs = self._connection.read(work)
         more = len(jobs) == limit
         return JobPage(jobs, (jobs[-1].at_us, jobs[-1].id) if more else None)
+
+    def walk_columns(
+        self,
+        lane: Lane,
+        names: frozenset[str],
+        *,
+        after: Place | None,
+        until: Place | None,
+        limit: int,
+        different: frozenset[str] = frozenset(),
+    ) -> JobColumns:
+        """Read a lane by columns, in (at, id) order."""
+        return self._connection.read(
+            lambda database: job_columns.walk(
+                database, lane, names, after=after, until=until, limit=limit, different=different
+            )
+        )
+
+    def sample(self, lanes: Sequence[Lane], *, most: int) -> Sample:
+        """Return places in lanes, whose rows it counts by the index."""
+        return self._connection.read(
+            lambda database: job_columns.sample(database, lanes, most=most)
+        )
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
