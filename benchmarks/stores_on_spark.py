@@ -3,9 +3,10 @@
 Usage: python -m benchmarks.stores_on_spark [--postgres URL] [--rows 200000] [--rounds 3]
          [--only NAME,...] [--folder FOLDER]
 
-Ratios are those of two medians of the same run; what is compared takes turns. A write is compared
-with raw inserts, or one COPY, of the same rows into the same tables. With a folder that exists the
-stores of the run before are read again; without one they are deleted.
+Ratios are those of two medians of the same run; what is compared takes turns. "ready" are the same
+rows from a Python source that only hands over Arrow files: the limit of such a source. A write is
+compared with raw inserts, or one COPY, of the same rows into the same tables. The stores stay in a
+folder that is given, and are read again by the next run; otherwise they are deleted.
 """
 
 import argparse
@@ -17,11 +18,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from benchmarks import on_spark_tables, raw, real_history
 from benchmarks.local_spark import orders, two_cores
@@ -31,18 +37,26 @@ from dueline import Dueline
 from dueline.api.connect import open_store
 from dueline.core.store import Migratable
 from dueline.spark import enqueue, read
+from dueline.spark.reading import schemas
+from dueline.spark.reading.arrow_batches import PAGE
+
+TASKS: Final = 2
+TABLES: Final = {"jobs": "waiting", "results": "real", "attempts": "real", "events": "real"}
+"""The store of each table."""
 
 GOALS: Final = {
     "sqlite jobs": 0.55, "sqlite results": 0.6, "sqlite attempts": 0.66, "sqlite events": 0.45,
-    "postgres jobs": 0.6, "postgres results": 0.6, "postgres attempts": 0.7, "postgres events": 0.45,
-    "sqlite direct": 0.7, "sqlite staged": 0.7, "postgres direct": 0.5, "postgres staged": 0.5,
+    "postgres jobs": 0.6, "postgres results": 0.6, "postgres attempts": 0.7,
+    "postgres events": 0.45, "sqlite direct": 0.7, "sqlite staged": 0.7, "postgres direct": 0.5,
+    "postgres staged": 0.5,
 }  # fmt: skip
 """The least ratios."""
 
-COLUMNS: Final = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"
-KINDS: Final = ("int8", "int8", "bytea", "int8", "int8", "int8", "text", "int8", "bytea", "bytea",
-                "int8")  # fmt: skip
-
+DATABASE: Final = "bench_on_spark"
+COLUMNS: Final = (
+    "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"
+)  # fmt: skip
+KINDS: Final = ("int8", "int8", "bytea", *["int8"] * 3, "text", "int8", "bytea", "bytea", "int8")
 
 Timed = tuple[Callable[[int], str], Callable[[str], object]]
 """What makes a store that has a number, and what is timed, with its URL."""
@@ -68,22 +82,21 @@ def main() -> None:
 
 @contextmanager
 def databases(server: str, folder: Path, *, keeps: bool) -> Iterator[Mapping[str, str]]:
-    """Return how the URL of a store begins and ends, by kind; databases of a server are new."""
+    """Return the URLs of stores, with %s for their names, by kind."""
     stores = {"sqlite": f"sqlite:///{folder}/%s.db?synchronous=NORMAL"}
-    name = "bench_on_spark"
     if not server:
         yield stores
         return
     with psycopg.connect(server, autocommit=True) as connection:
-        known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
+        known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
         if not (is_there := known.fetchone()):
-            connection.execute(f"CREATE DATABASE {name}".encode())
+            connection.execute(f"CREATE DATABASE {DATABASE}".encode())
+        assert keeps or not is_there, f"the database {DATABASE} exists"
         try:
-            assert keeps or not is_there, f"the database {name} exists"
-            yield stores | {"postgres": f"{server.rpartition('/')[0]}/{name}?schema=%s"}
+            yield stores | {"postgres": f"{server.rpartition('/')[0]}/{DATABASE}?schema=%s"}
         finally:
             if not keeps:
-                connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+                connection.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)".encode())
 
 
 def measure(
@@ -91,70 +104,113 @@ def measure(
 ) -> Mapping[str, Any]:
     """Measure the tables and writes of each store."""
     spark = two_cores("stores")
+    spark.dataSource.register(ReadySource)
     only = tuple(asked.only.split(",")) if asked.only else ("",)
+    few = pa.RecordBatch.from_pydict({"queue": ["mail"]})
+    with pa.OSFile(f"{folder}/few.arrow", "wb") as file, pa.ipc.new_file(file, few.schema) as out:
+        for _ in range(TASKS):
+            out.write_batch(few)
+    alive = spark.read.format(ReadySource.name()).schema("queue string").load(f"{folder}/few.arrow")
     acts: dict[str, Timed] = {}
-    for kind, store in stores.items():
-        acts |= readings(spark, folder, asked.rows, kind, store, only)
-        acts |= writings(spark, folder, asked.rows, kind, store, only)
+    for kind, url in stores.items():
+        measured = Measured(spark, folder, asked.rows, kind, url)
+        for table in TABLES:
+            acts |= measured.reading(table) if f"{kind} {table}".startswith(only) else {}
+        for mode in ("direct", "staged"):
+            acts |= measured.writing(mode) if f"{kind} {mode}".startswith(only) else {}
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)
     loads: list[float] = []
     calls = count()
     for number in range(asked.rounds + 1):
-        loads.append(os.getloadavg()[0])
+        loads.append(round(os.getloadavg()[0], 1))
         for name, (prepare, act) in acts.items():
-            for is_timed in (False, number > 0):  # Spark ends processes without work for a minute
-                url = prepare(next(calls))
-                before_s, used_s = time.perf_counter(), processor_s()
-                act(url)
-                if is_timed:
-                    takes[name].append(time.perf_counter() - before_s)
-                    uses[name].append(processor_s() - used_s)
+            url = prepare(next(calls))
+            alive.count()  # Spark ends Python processes that had no work for a minute
+            before_s, used_s = time.perf_counter(), processor_s()
+            act(url)
+            if number:  # the first warms up
+                takes[name].append(time.perf_counter() - before_s)
+                uses[name].append(processor_s() - used_s)
     spark.stop()
-    medians = {name: statistics.median(each) for name, each in takes.items()}
+    seconds = {name: round(statistics.median(each), 3) for name, each in takes.items()}
     return {
-        "rows": asked.rows, "rounds": asked.rounds, "cores": os.cpu_count(),
-        "loads": [round(load, 1) for load in loads],
-        "seconds": {name: round(s, 3) for name, s in medians.items()},
+        "rows": asked.rows, "rounds": asked.rounds, "cores": os.cpu_count(), "loads": loads,
+        "seconds": seconds,
         "processor_seconds": {name: round(statistics.median(s), 3) for name, s in uses.items()},
         "ratios": {
-            name: {"ratio": round(medians[f"{name}: anchor"] / medians[name], 2), "goal": goal}
-            for name, goal in GOALS.items() if name in medians
+            name: {
+                other: round(seconds[f"{name}: {other}"] / seconds[name], 2)
+                for other in ("parquet", "ready", "raw") if f"{name}: {other}" in seconds
+            } | {"goal": goal}
+            for name, goal in GOALS.items() if name in seconds
         },
     }  # fmt: skip
 
 
-def readings(
-    spark: Any,
-    folder: Path,
-    rows: int,
-    kind: str,
-    store: str,
-    only: tuple[str, ...],
-) -> dict[str, Timed]:
-    """Return the reads of the tables of a kind of store, and those of Parquet."""
-    acts: dict[str, Timed] = {}
-    for table, name in (("jobs", "waiting"), ("results", "real"), ("attempts", "real"),
-                        ("events", "real")):  # fmt: skip
-        whole = f"{kind} {table}"
-        if not whole.startswith(only):
-            continue
-        url, mark = store % name, folder / f"{kind}-{name}"
+@dataclass(frozen=True)
+class Measured:
+    """One kind of store.
+
+    Attributes:
+        folder: Where files are.
+        rows: Number of jobs.
+        kind: Its name.
+        store: The URL of its stores, with %s for their names.
+    """
+
+    spark: Any
+    folder: Path
+    rows: int
+    kind: str
+    store: str
+
+    def reading(self, table: str) -> dict[str, Timed]:
+        """Return the read of a table, and those of the same rows elsewhere."""
+        whole = f"{self.kind} {table}"
+        url, mark = self.store % TABLES[table], self.folder / f"{self.kind}-{TABLES[table]}"
         if not mark.exists():
             make(url)
-            fill = on_spark_tables.enqueue if name == "waiting" else real_history.fill
-            fill(url, rows)
+            fill = on_spark_tables.enqueue if table == "jobs" else real_history.fill
+            fill(url, self.rows)
             mark.touch()
-        place = folder / f"{kind}-{table}.parquet"
-        if not place.exists():
-            read(spark, url, table).write.parquet(str(place))
-        acts[f"{whole}: anchor"] = (
-            lambda _, place=place: str(place), lambda at: drain(spark.read.parquet(at))
-        )  # fmt: skip
-        acts[whole] = (
-            lambda _, url=url: url, lambda at, table=table: drain(read(spark, at, table))
-        )  # fmt: skip
-    return acts
+        place = self.folder / f"{self.kind}-{table}"
+        frame = read(self.spark, url, table)
+        frame.write.mode("overwrite").parquet(f"{place}.parquet")
+        rows = frame.toArrow().combine_chunks()
+        with pa.OSFile(f"{place}.arrow", "wb") as file, pa.ipc.new_file(file, rows.schema) as out:
+            for batch in rows.to_batches(max_chunksize=PAGE):
+                out.write_batch(batch)
+        ready = self.spark.read.format(ReadySource.name()).option("table", table)
+        return {
+            f"{whole}: parquet": (
+                lambda _: f"{place}.parquet", lambda at: drain(self.spark.read.parquet(at))
+            ),
+            f"{whole}: ready": (lambda _: f"{place}.arrow", lambda at: drain(ready.load(at))),
+            whole: (lambda _: url, lambda at: drain(read(self.spark, at, table))),
+        }  # fmt: skip
+
+    def writing(self, mode: str) -> dict[str, Timed]:
+        """Return a write to a new store, and the raw one."""
+        frame = orders(self.spark, self.rows, parts=TASKS)
+        same = the_same(frame.toArrow())
+
+        def new(number: int) -> str:
+            url = self.store % f"new{number}"
+            make(url)
+            app = Dueline(url)
+            app.queues.engine.catalog.configure("mail", shards=1)
+            app.close()
+            return url
+
+        def put(url: str) -> None:
+            counts = enqueue(frame, url, queue="mail", task="shop.charge", writeMode=mode)
+            assert counts[:2] == (self.rows, self.rows), counts
+
+        raws: Timed = (new, partial(copy, rows=same))
+        if self.kind == "sqlite":
+            raws = (lambda number: str(self.folder / f"raw{number}.db"), partial(insert, rows=same))
+        return {f"{self.kind} {mode}: raw": raws, f"{self.kind} {mode}": (new, put)}
 
 
 def make(url: str) -> None:
@@ -165,49 +221,14 @@ def make(url: str) -> None:
     store.close()
 
 
-def writings(
-    spark: Any,
-    folder: Path,
-    rows: int,
-    kind: str,
-    store: str,
-    only: tuple[str, ...],
-) -> dict[str, Timed]:
-    """Return the writes to a kind of store; each goes to a new store."""
-    modes = [mode for mode in ("direct", "staged") if f"{kind} {mode}".startswith(only)]
-    if not modes:
-        return {}
-    frame = orders(spark, rows, parts=2)
-    same = the_same(frame.toArrow())
-
-    def new(number: int) -> str:
-        url = store % f"new{number}"
-        make(url)
-        app = Dueline(url)
-        app.queues.engine.catalog.configure("mail", shards=1)
-        app.close()
-        return url
-
-    def put(url: str, mode: str) -> None:
-        counts = enqueue(frame, url, queue="mail", task="shop.charge", writeMode=mode)
-        assert counts[:2] == (rows, rows), counts
-
-    def insert(place: str) -> None:
-        database = raw.make_raw(Path(place), "NORMAL")
-        raw.insert_at_once(database, same)
-        database.close()
-
-    acts: dict[str, Timed] = {}
-    for mode in modes:
-        name = f"{kind} {mode}"
-        acts[f"{name}: anchor"] = (new, lambda url: copy(url, same))
-        if kind == "sqlite":
-            acts[f"{name}: anchor"] = (lambda number: str(folder / f"raw-{number}.db"), insert)
-        acts[name] = (new, lambda url, mode=mode: put(url, mode))
-    return acts
+def insert(place: str, *, rows: list[raw.Row]) -> None:
+    """Insert rows into the table of jobs of a new file, in one transaction."""
+    database = raw.make_raw(Path(place), "NORMAL")
+    raw.insert_at_once(database, rows)
+    database.close()
 
 
-def copy(url: str, rows: list[raw.Row]) -> None:
+def copy(url: str, *, rows: list[raw.Row]) -> None:
     """Copy rows into the table of jobs of a new store, in one transaction."""
     base, _, schema = url.partition("?schema=")
     with psycopg.connect(base) as connection, connection.cursor() as cursor:
@@ -216,6 +237,37 @@ def copy(url: str, rows: list[raw.Row]) -> None:
             copying.set_types(KINDS)
             for row in rows:
                 copying.write_row(row)
+
+
+class ReadySource(DataSource):  # type: ignore[misc]  # Spark may be absent
+    """A data source that hands over the batches of an Arrow file."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name the format."""
+        return "ready_arrow"
+
+    def schema(self) -> StructType:
+        """Return the columns of the table."""
+        return schemas.struct_of(schemas.COLUMNS[self.options["table"]])
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  (Spark's call)
+        """Read the file once."""
+        return _ReadyReader(self.options["path"])
+
+
+class _ReadyReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(TASKS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(self._path) as file:
+            batches = pa.ipc.open_file(file)
+            for number in range(partition.value, batches.num_record_batches, TASKS):
+                yield batches.get_batch(number)
 
 
 if __name__ == "__main__":

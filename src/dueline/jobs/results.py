@@ -13,6 +13,7 @@ in another record with the same content.
 Hot path: the benchmark `default`.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
@@ -29,7 +30,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Store, Write
 from dueline.core.tuples import field
-from dueline.jobs.history_batch import ids_in, one_or_each
+from dueline.jobs.history_batch import ID_BYTES, ids_in, one_or_each
 
 _SLICE_US = 60_000_000
 _SLICES = 4
@@ -46,6 +47,7 @@ _MOST: Final = 128  # jobs in a record
 _VALUE_BYTES_MAX: Final = 256
 _RECORDS_A_PAGE: Final = 4
 _NEAR: Final = 25  # records of jobs that were enqueued within 16 ms
+_NEAR_MAX: Final = 400  # of a page where most records are wanted
 
 _Line = tuple[str, int, bytes, Job]
 """A job that is done: the digits of its id, when it ended, its result, and the job."""
@@ -233,7 +235,13 @@ def read(store: Store, job_id: JobId) -> Outcome | None:
 
 
 def read_many(store: Store, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
-    """Return how jobs ended; those without a kept outcome are omitted.
+    """Return how jobs ended; those without a kept outcome are omitted."""
+    found = read_own(store, jobs)
+    return found | _read_shared(store, [job_id for job_id in jobs if job_id not in found])
+
+
+def read_own(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
+    """Return the outcomes of jobs that have records of their own.
 
     Each partition is read from its first to its last job.
     """
@@ -249,7 +257,7 @@ def read_many(store: Store, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
                 break
             if record.key in wanted:
                 found[wanted[record.key]] = decode(record.value, Outcome)
-    return found | _read_shared(store, [job_id for job_id in jobs if job_id not in found])
+    return found
 
 
 def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
@@ -276,17 +284,31 @@ def prefix_of(digits: str) -> str:
     return digits[: min(_CELLS)]
 
 
-def shared_near(store: Store, prefixes: Iterable[str]) -> Iterator[Shared]:
+def shared_near(store: Store, prefixes: Iterable[str]) -> Iterator[Record]:
     """Yield the shared records of jobs whose ids begin with some digits; see `prefix_of`.
 
-    For readers of many jobs: each record is read once.
+    For readers of many jobs: each record is read once, and records between wanted ones are skipped
+    if they are many.
     """
-    for prefix in prefixes:
-        partition, _ = _shared_in(prefix, 0)
-        for record in records_in(store, partition, after=prefix, page_size=_NEAR):
-            if not record.key.startswith(prefix):
+    for partition, run in groupby(sorted(prefixes), lambda prefix: _shared_in(prefix, 0)[0]):
+        wanted = list(run)
+        known = frozenset(wanted)
+        after, limit, place = wanted[0], _NEAR, 0
+        while place < len(wanted):
+            page = store.read(partition, after=after, limit=limit)
+            near = [record for record in page if prefix_of(record.key) in known]
+            yield from near
+            if len(page) < limit:
                 break
-            yield decode(record.value, Shared)
+            last = page[-1].key
+            place = bisect_left(wanted, prefix_of(last))
+            after = max([last, *wanted[place : place + 1]])
+            limit = min(2 * limit, _NEAR_MAX) if 2 * len(near) >= limit else _NEAR
+
+
+def first_of(record: Record) -> str:
+    """Return the digits of the first job's id in a shared record."""
+    return record.key.partition("-")[2][: 2 * ID_BYTES]
 
 
 def outcomes_in(record: Record, wanted: Collection[str] | None = None) -> list[tuple[str, Outcome]]:

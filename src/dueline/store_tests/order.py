@@ -156,12 +156,16 @@ class OrderLaws:
             put_in(store, new_job(number, at_us=NOW_US + number, lane=lanes[number % 4 == 0]))
         claim(store, lanes[0], limit=20)
         sample = sample_of(store, lanes, most=20)
-        for lane in lanes if sample else ():
+        if sample is None:
+            return
+        for lane in lanes:
             whole = ids_of(job for page in walk(store, lane) for job in page)
             cuts = [None, *sample.places.get(lane, ()), None]
             parts = [
                 columns_as_rows(
-                    walk_columns(store, lane, frozenset(("id",)), after=after, until=until, limit=999)
+                    walk_columns(
+                        store, lane, frozenset(("id",)), after=after, until=until, limit=999
+                    )
                 )
                 for after, until in pairwise(cuts)
             ]

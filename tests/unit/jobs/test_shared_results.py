@@ -11,7 +11,7 @@ from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.ids import Ids, derived
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, Token
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Commit, Put, Store
+from dueline.core.store import Commit, Put, Record, Store
 from dueline.jobs import results
 from dueline.jobs.completion import Finished, finish, finish_of, successes
 from dueline.jobs.queue import Queues
@@ -89,13 +89,39 @@ def test_shared_records_are_found_by_the_first_digits_of_ids(store: Store) -> No
     prefixes = {results.prefix_of(one) for one in digits}
     assert len(prefixes) > 1
     for prefix in prefixes:
-        near = {one for shared in results.shared_near(store, [prefix]) for one in ids_of(shared)}
+        shared = list(results.shared_near(store, [prefix]))
+        near = {one for record in shared for one, _ in results.outcomes_in(record)}
+        assert {results.first_of(record) for record in shared} <= near
         mine = {one for one in digits if one.startswith(prefix)}
         assert near == (mine if store.transactional else set())
 
 
-def ids_of(shared: results.Shared) -> list[str]:
-    return [shared.job[start : start + 32] for start in range(0, len(shared.job), 32)]
+def test_shared_records_between_wanted_ones_are_skipped(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times_us = [NOW_US + 20_000 * number for number in range(600)]
+    jobs_of = [of(Ids().many(8, at_us)) for at_us in times_us]
+    for jobs in jobs_of:
+        keep(store, writes(jobs))
+    limits: list[int] = []
+    read = store.read
+
+    def counting(partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        limits.append(limit)
+        return read(partition, after=after, limit=limit)
+
+    monkeypatch.setattr(store, "read", counting)
+    for chosen in (jobs_of, jobs_of[::150], jobs_of[300:500]):
+        digits = {job.id.hex() for jobs in chosen for job in jobs}
+        prefixes = {results.prefix_of(one) for one in digits}
+        limits.clear()
+        near = {
+            one
+            for record in results.shared_near(store, prefixes)
+            for one, _ in results.outcomes_in(record)
+        }
+        assert near >= digits if store.transactional else not near
+        assert len(limits) < 20
 
 
 def test_records_of_a_cell_stay_few_in_any_order() -> None:

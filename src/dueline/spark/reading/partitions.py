@@ -35,7 +35,9 @@ PLACES: Final = 32
 LANES_PROBED_MAX: Final = 500
 IDS_KEPT_MAX: Final = 1_000_000
 _STEPS: Final = 32
-"""After this number of steps over a shard, steps become twice as long."""
+"""Steps over all shards of a plan after which steps become twice as long: a part of all rows."""
+
+_STEPS_MIN: Final = 4
 
 _SAMPLE: Final = 4
 """Number of rows after each step that say how many attempts a row holds there."""
@@ -91,8 +93,10 @@ def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowS
             omitted from the plan.
         parts: Number of tasks; there are fewer for few rows, and more for very many.
     """
+    wholes = list(wholes)
+    steps = max(_STEPS_MIN, _STEPS // max(1, len(wholes)))
     cut = [
-        (whole, list(_pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000)))
+        (whole, list(_pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000, steps)))
         for whole in wholes
     ]
     return _shares(cut, parts)
@@ -143,15 +147,16 @@ def _shares(
     return [task for task in tasks if task]
 
 
-def _pieces(probe: _Probe, after: Position, first: int) -> Iterator[tuple[float, Position]]:
+def _pieces(
+    probe: _Probe, after: Position, first: int, doubling: int = 32
+) -> Iterator[tuple[float, Position]]:
     """Step over rows; yield how many rows each step passed, and the position of its last row.
-
-    Later steps are at most a thirtieth of all rows before them.
 
     Args:
         probe: Finds rows.
         after: Where to begin.
         first: Number of rows that the first steps skip.
+        doubling: After this number of steps, they become twice as long.
     """
     skip, steps, is_near_end = first, 0, False
     while True:
@@ -160,7 +165,7 @@ def _pieces(probe: _Probe, after: Position, first: int) -> Iterator[tuple[float,
             size, after = found
             yield (skip + 1) * size, after
             steps += 1
-            if not is_near_end and steps % _STEPS == 0:
+            if not is_near_end and steps % doubling == 0:
                 skip = 2 * skip + 1
         elif skip == 0:
             return

@@ -9,9 +9,10 @@ import pyarrow as pa
 from pyarrow import compute
 
 from dueline.core.attempt import FinalState
+from dueline.core.codec import decode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
-from dueline.core.store import Row, Store
+from dueline.core.store import Record, Row, Store
 from dueline.jobs import results
 from dueline.jobs.history_batch import ID_BYTES
 from dueline.spark.reading import history_columns
@@ -44,11 +45,24 @@ def tables_of(store: Store, pages: Iterable[Sequence[Row]]) -> Iterator[pa.Table
 
 
 def _with_results(store: Store, ended: pa.Table) -> pa.Table:
-    """Return the ends whose results are kept, with them."""
-    starts = compute.unique(compute.utf8_slice_codeunits(ended["job"], 0, _PREFIX))
-    shared = _shared(list(results.shared_near(store, sorted(starts.to_pylist()))))
-    found, rest = _matched(ended, shared)
-    return pa.concat_tables([found, _matched(rest, _own(store, rest["job"].to_pylist()))[0]])
+    """Return the ends whose results are kept, with them.
+
+    Jobs that share a record mostly ended in one shard, so most records of other shards are not
+    decoded: those whose first job is not among these ends, unless results are missing.
+    """
+    is_done = compute.equal(ended["outcome"], "done")
+    done = ended["job"].filter(is_done)
+    starts = compute.unique(compute.utf8_slice_codeunits(done, 0, _PREFIX)).to_pylist()
+    records = [(results.first_of(it), it) for it in results.shared_near(store, starts)]
+    firsts = pa.array([first for first, _ in records], pa.string())
+    known = frozenset(done.filter(compute.is_in(done, firsts)).to_pylist())
+    found, rest = _matched(ended, _shared([it for first, it in records if first in known]))
+    own, rest = _matched(rest, _own(store, rest["job"].to_pylist()))
+    missing = rest["job"].filter(compute.equal(rest["outcome"], "done"))
+    others = [it for first, it in records if first not in known] if len(missing) else []
+    kept = _shared(others)
+    kept = kept.filter(compute.is_in(kept["job"], missing.combine_chunks()))
+    return pa.concat_tables([found, own, _matched(rest, kept)[0]])
 
 
 def _matched(ended: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -68,8 +82,9 @@ def _matched(ended: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
 _PREFIX: Final = len(results.prefix_of("0" * 2 * ID_BYTES))
 
 
-def _shared(some: Sequence[results.Shared]) -> pa.Table:
+def _shared(records: Sequence[Record]) -> pa.Table:
     """Return the results in shared records, which belong to jobs that are done."""
+    some = [decode(record.value, results.Shared) for record in records]
     try:
         numbers = array(
             "q", b"".join([results.instants(shared.ended_us, shared.many) for shared in some])
@@ -84,7 +99,8 @@ def _shared(some: Sequence[results.Shared]) -> pa.Table:
         repeat(shared.value, shared.many) if isinstance(shared.value, str) else shared.value
         for shared in some
     )
-    texts = pa.array([value or None for value in values], pa.string())
+    texts = pa.array(list(values), pa.string())
+    texts = compute.if_else(compute.equal(texts, ""), None, texts)
     if not len(jobs) == len(numbers) == len(texts):
         raise StoreCorrupt("A record of shared results lacks some of them.")
     none = pa.nulls(len(jobs), pa.string())
@@ -95,7 +111,7 @@ def _shared(some: Sequence[results.Shared]) -> pa.Table:
 
 def _own(store: Store, jobs: Sequence[str]) -> pa.Table:
     """Return the results that have records of their own."""
-    kept = results.read_many(store, [JobId(bytes.fromhex(job_id)) for job_id in jobs])
+    kept = results.read_own(store, [JobId(bytes.fromhex(job_id)) for job_id in jobs])
     cells = [
         (job.hex(), one.ended_us, one.state, one.value or None, one.error or None,
          one.traceback or None)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from dueline.core.job import JobId
 from dueline.core.job_columns import RESTING, Column, JobColumns, Same, Sample, by_name
 from dueline.core.lane import Lane
 from dueline.core.store import Place
@@ -16,6 +17,10 @@ from dueline.stores.sqlite.connection import Database, fetch, first
 from dueline.stores.sqlite.jobs import GREATEST, LEAST, number_of
 
 _PLACE: Final = ("at_us", "id")
+_STEP: Final = (
+    "SELECT at_us, id FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"
+    " ORDER BY at_us, id LIMIT 1 OFFSET ?"
+)
 
 
 def walk(
@@ -83,15 +88,10 @@ def sample(database: Database, lanes: Sequence[Lane], *, most: int) -> Sample:
     step = max(1, sum(counts.values()) // most)
     places: dict[Lane, list[Place]] = {lane: [] for lane in lanes}
     for lane, count in counts.items():
-        place: Place | None = (LEAST, b"")  # type: ignore[assignment]
+        place = LEAST, JobId(b"")
         for _ in range(count // step):
-            place = first(
-                database,
-                "SELECT at_us, id FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"
-                " ORDER BY at_us, id LIMIT 1 OFFSET ?",
-                (numbers[lane], *place, step - 1),
-            )
-            if place is None:  # rows went meanwhile
+            bound = (numbers[lane], *place, step - 1)
+            if (place := first(database, _STEP, bound)) is None:  # rows went meanwhile
                 break
             places[lane].append(place)
     return Sample(step, places)
