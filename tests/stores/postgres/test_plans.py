@@ -82,11 +82,14 @@ def test_no_statement_reads_a_large_table_from_end_to_end(filled: tuple[str, Sto
     "read",
     [
         lambda store, at: store.walk(lane_of(), after=(NOW_US + at, b""), until=None, limit=100),
+        lambda store, at: store.walk_columns(
+            lane_of(), frozenset(("at_us",)), after=(NOW_US + at, b""), until=None, limit=100
+        ),
         lambda store, at: store.tail("s", 0, after=(at, b""), limit=100),
         lambda store, at: store.read("p", after=f"{at:06}", limit=100),
         lambda store, at: store.all_records(after=f'["p", "{at:06}"]', limit=100),
     ],
-    ids=["walk", "tail", "records", "all records"],
+    ids=["walk", "columns", "tail", "records", "all records"],
 )
 def test_the_last_page_costs_as_much_as_the_first(
     read: Callable[[Any, int], object],
