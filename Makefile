@@ -6,6 +6,7 @@ AUDIT_VENV ?= .venv-audit
 PEERS_VENV ?= .venv-peers
 FUZZ_VENV ?= .venv-fuzz
 DOCS_VENV ?= .venv-docs
+LAKEHOUSE_VENV ?= .venv-lakehouse
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 # Each of the thousand processes that tests start would compile the package anew.
@@ -232,6 +233,7 @@ lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews th
 	$(LOCK) --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
 	$(LOCK) --group pyproject.toml:peers $(UPGRADE) --output-file requirements/peers.txt
 	$(LOCK) --group pyproject.toml:fuzz $(UPGRADE) --output-file requirements/fuzz.txt
+	$(LOCK) --extra lake --group pyproject.toml:lakehouse $(UPGRADE) --output-file requirements/lakehouse.txt pyproject.toml
 	@! grep -nE 'https?://' requirements/*.txt
 
 docs: $(DOCS_VENV)/.lock ## build the documentation into site/, strictly
@@ -254,7 +256,7 @@ vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with pub
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/docs.txt
 
 clean: ## remove the files of the other targets
-	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) $(FUZZ_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) $(FUZZ_VENV) $(LAKEHOUSE_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Recreated when the lock changes. The project itself is installed into it, editable. Modules
 # are compiled when they are first loaded: compiling all of Spark's environment took 20 s.
@@ -264,7 +266,8 @@ $(DOCS_VENV)/.lock: requirements/docs.txt
 $(AUDIT_VENV)/.lock: requirements/audit.txt
 $(PEERS_VENV)/.lock: requirements/peers.txt
 $(FUZZ_VENV)/.lock: requirements/fuzz.txt
-$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock $(FUZZ_VENV)/.lock:
+$(LAKEHOUSE_VENV)/.lock: requirements/lakehouse.txt
+$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock $(FUZZ_VENV)/.lock $(LAKEHOUSE_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@

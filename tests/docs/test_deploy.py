@@ -114,6 +114,16 @@ def test_the_unit_of_systemd() -> None:
     assert int(service["WatchdogSec"]) > LIVE_WITHIN_US / SECOND_US
 
 
+def test_the_timer_of_systemd_updates_and_audits() -> None:
+    text = (DEPLOY / "systemd" / "dueline-pipeline.service").read_text(encoding="utf-8")
+    commands = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
+    assert [command.split()[2] for command in commands] == ["run", "audit"]
+    for command in commands:
+        check_command(command.split()[1:])
+    timer = (DEPLOY / "systemd" / "dueline-pipeline.timer").read_text(encoding="utf-8")
+    assert "WantedBy=timers.target" in timer
+
+
 def test_the_image() -> None:
     text = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8")
     steps = [line.split(" ", 1) for line in text.splitlines() if line and line[0] != "#"]

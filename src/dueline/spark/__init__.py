@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dueline.spark.pipeline.alerts import alerts
+    from dueline.spark.pipeline.updates import Updated, update_tables
     from dueline.spark.reading.frame import read
     from dueline.spark.reading.lag import Lag, lag
     from dueline.spark.runtime.refusals import refusal_in
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Consuming",
     "Lag",
+    "Updated",
     "Written",
     "alerts",
     "append_once",
@@ -32,11 +34,13 @@ __all__ = [
     "refusal_in",
     "register",
     "session",
+    "update_tables",
 ]
 
 _PLACES = {
     "Consuming": "worker.spark_worker",
     "Lag": "reading.lag",
+    "Updated": "pipeline.updates",
     "Written": "writing.enqueue",
     "alerts": "pipeline.alerts",
     "append_once": "writing.append",
@@ -49,6 +53,7 @@ _PLACES = {
     "refusal_in": "runtime.refusals",
     "register": "views",
     "session": "runtime.session",
+    "update_tables": "pipeline.updates",
 }
 """The module of each public name; it is imported when the name is first used.
 

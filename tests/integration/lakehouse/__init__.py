@@ -1,0 +1,1 @@
+"""Neighbours of the pipeline, with their own packages: requirements/lakehouse.txt."""
