@@ -1,5 +1,6 @@
 """README and docs, run (O10)."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,24 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert needed == {None, *NEEDED}
     assert [where for where in left_out if not where[2]] == []
     assert len(left_out) <= NO_RUN_MAX, left_out
+
+
+IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
+INSTALLED_AS = {
+    "asyncpg": "asyncpg", "django": "[django", "fastapi": "fastapi", "flask": "flask",
+    "httpx": "httpx", "litestar": "litestar", "opentelemetry": "[otel]", "sentry_sdk": "sentry-sdk",
+    "sqlalchemy": "sqlalchemy", "starlette": "[web]", "structlog": "structlog",
+}  # fmt: skip
+"""Packages that pages import, with what a line with `pip install` says of them."""
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to").glob("*.md")), ids=lambda p: p.stem)
+def test_a_page_says_what_to_install(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "".join(block.text for block in blocks(text) if block.language == "python")
+    installed = " ".join(line for line in text.splitlines() if "pip install" in line)
+    wanted = {INSTALLED_AS[name] for name in IMPORT.findall(code) if name in INSTALLED_AS}
+    assert [name for name in sorted(wanted) if name not in installed] == []
 
 
 # --- the runner itself -----------------------------------------------------------------------

@@ -50,7 +50,7 @@ from dueline.core.queue_settings import (
 )
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
-from dueline.jobs.transaction import Transaction, transaction
+from dueline.jobs.transaction import Transaction, in_transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import APP_METHODS, TASK_OPTIONS, check_options, unknown_attribute
 from dueline.tasks.handler import Context, Handler, KeptLogs, Middleware
@@ -364,12 +364,13 @@ class Dueline(
         return enqueue_all(self, some, chunk=chunk, tx=None if tx is None else self.join(tx))
 
     async def aenqueue_many(
-        self, calls: Iterable[PlannedCall[R]], *, chunk: int = CHUNK
+        self, calls: Iterable[PlannedCall[R]], *, tx: object = None, chunk: int = CHUNK
     ) -> list[Job[R]]:
         """Enqueue calls like `enqueue_many`, without blocking the event loop.
 
         Args:
             calls: Results of `task.call(...)`.
+            tx: An asynchronous connection or session, as in `task.using(tx=...)`.
             chunk: Maximum number of jobs per write.
 
         Raises:
@@ -377,6 +378,10 @@ class Dueline(
         """
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
 
+        if tx is not None:
+            return await in_transaction(
+                self.join(tx), lambda own: self.enqueue_many(calls, tx=own, chunk=chunk)
+            )
         return await to_thread(self.enqueue_many, calls, chunk=chunk)
 
     # Queues and jobs

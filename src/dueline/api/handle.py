@@ -2,9 +2,10 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, Final, Generic, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from dueline.core.clock import SECOND_US, Clock, pauses
@@ -19,7 +20,9 @@ REPORT_AFTER_US: Final = 10 * SECOND_US
 REPORT_EVERY_US: Final = 600 * SECOND_US
 
 R_co = TypeVar("R_co", covariant=True)
+P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
 
 _warned_in: WeakSet[Any] = WeakSet()  # event loops
 
@@ -34,6 +37,26 @@ def _warn_in_a_loop() -> None:
             "result() blocks the event loop of this thread while it waits; write "
             "`await job.aresult()` in coroutines"
         )
+
+
+def twin(
+    call: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Return the asynchronous twin of a method, or of a property: it runs in another thread."""
+    method: Any = getattr(call, "fget", call)  # mypy takes a property for its method
+
+    @wraps(method)
+    async def awaited(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio  # noqa: PLC0415  (slow to load)
+
+        value: T = await asyncio.to_thread(method, self, *args, **kwargs)
+        return value
+
+    name = method.__name__
+    awaited.__name__ = f"a{name}"
+    awaited.__qualname__ = method.__qualname__.removesuffix(name) + awaited.__name__
+    awaited.__doc__ = f"Do as `{name}` does, without blocking the event loop."
+    return awaited
 
 
 class Handle(ABC, Generic[R_co]):
@@ -54,6 +77,16 @@ class Handle(ABC, Generic[R_co]):
 
     def __hash__(self) -> int:
         return hash(self._id)
+
+    if not TYPE_CHECKING:  # for mypy, it cannot be awaited
+
+        def __await__(self) -> NoReturn:
+            """Name what can be awaited: the job or workflow is stored by then."""
+            what, stores = self._awaited
+            raise TypeError(
+                f"A {what} cannot be awaited; {self.id} is stored. Write `await {stores}(...)` to "
+                f"store it, and `await {what}.aresult()` for the result."
+            )
 
     @property
     def id(self) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dueline.api import durable_jobs
-from dueline.api.handle import Handle, R_co
+from dueline.api.handle import Handle, R_co, twin
 from dueline.coordination.worker_registry import key_of, live_workers
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import carried_by, headers_of, tags_of
@@ -38,6 +38,7 @@ class Job(Handle[R_co]):
     """
 
     __slots__ = ("_kind", "_tasks")
+    _awaited = ("job", "task.aenqueue")
 
     def __init__(
         self,
@@ -55,13 +56,6 @@ class Job(Handle[R_co]):
         def __getattr__(self, name: str) -> NoReturn:
             """Name what to write instead of a method of another queue."""
             raise unknown_attribute(self, name, JOB_METHODS, "Jobs")
-
-        def __await__(self) -> NoReturn:
-            """Name what can be awaited: the job is stored by then."""
-            raise TypeError(
-                f"A job cannot be awaited; {self.id} is stored. Write `await task.aenqueue(...)` "
-                "to enqueue, and `await job.aresult()` for the result."
-            )
 
     @property
     def status(self) -> str:
@@ -157,12 +151,6 @@ class Job(Handle[R_co]):
             The lines of up to 20 attempts, the first first.
         """
         return attempt_lines.read(self._queues.engine.store, self._id)
-
-    async def aexplain(self, until: timedelta | float | None = None) -> Explanation:
-        """Return the explanation of `explain`, without blocking the event loop."""
-        import asyncio  # noqa: PLC0415  (slow to load)
-
-        return await asyncio.to_thread(self.explain, until)
 
     def cancel(self, *, force: bool = False) -> bool:
         """Cancel the job if it waits; ask its handler to stop if it runs.
@@ -323,6 +311,15 @@ class Job(Handle[R_co]):
         else:
             generations.reset(self._queues, job_id, to)
         return Job(job_id, self._queues, self._clock, self._kind, self._tasks)
+
+    astatus = twin(status)
+    aprogress = twin(progress)
+    ameta = twin(meta)
+    aexplain = twin(explain)
+    acancel = twin(cancel)
+    aretry = twin(retry)
+    areschedule = twin(reschedule)
+    asignal = twin(signal)
 
 
 def parse_id(text: str | bytes) -> JobId:

@@ -48,7 +48,7 @@ from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.option_table import NAMES
 from dueline.core.retry import Retry
 from dueline.jobs.queue import EnqueueRequest
-from dueline.jobs.transaction import Transaction
+from dueline.jobs.transaction import Transaction, in_transaction
 from dueline.schedules.schedule import Template
 from dueline.tasks.familiar_words import CALL_OPTIONS, check_options, unknown_method
 from dueline.tasks.handler import Handler
@@ -348,7 +348,10 @@ class Using(Generic[P, R]):
         Raises:
             BadInput: As in `enqueue`, or the task uses a transaction.
         """
-        _refuse_transaction(self._options)
+        if self._options.tx is not None:
+            return await in_transaction(
+                self._options.tx, lambda tx: self._in(tx).enqueue(*args, **kwargs)
+            )
         if self._is_plain():
             prepare = partial(self._prepared, args, kwargs)
             return self._jobs([await self._host.shared_enqueues.put(prepare)])[0]
@@ -380,10 +383,16 @@ class Using(Generic[P, R]):
         Raises:
             BadInput: As in `enqueue_many`, or the task uses a transaction.
         """
-        _refuse_transaction(self._options)
+        if self._options.tx is not None:
+            return await in_transaction(
+                self._options.tx, lambda tx: self._in(tx).enqueue_many(calls, chunk=chunk)
+            )
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
 
         return await to_thread(self.enqueue_many, calls, chunk=chunk)
+
+    def _in(self, tx: Transaction) -> "Using[P, R]":
+        return Using(self._host, self._handler, self._options.changed(tx=tx))
 
     def _put(self, request: EnqueueRequest) -> Sequence[Row]:
         options, host = self._options, self._host
@@ -570,11 +579,3 @@ class AsyncTask(_Named[P, R]):
         """Return the coroutine of a direct call; nothing is stored."""
         result: Coroutine[Any, Any, R] = self._call(args, kwargs)
         return result
-
-
-def _refuse_transaction(options: Options) -> None:
-    if options.tx is not None:
-        raise BadInput(
-            "A transaction belongs to its thread, but this call enqueues in another one.",
-            hint="Use the whole transaction with `enqueue` in asyncio.to_thread.",
-        )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dueline.api.connection import Connection
-from dueline.api.handle import Handle
+from dueline.api.handle import Handle, twin
 from dueline.api.job_handle import Job, parse_id
 from dueline.api.tracing import traced_start
 from dueline.core.clock import Clock
@@ -13,6 +13,7 @@ from dueline.core.errors import EnqueueUnknown, JobFailed
 from dueline.core.job import JobId
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
+from dueline.jobs.transaction import in_transaction
 from dueline.workflows import records
 from dueline.workflows import workflow as flows
 from dueline.workflows.graph import LaidOut, lay_out
@@ -28,6 +29,7 @@ class Flow(Handle[Any]):
     """
 
     __slots__ = ("_look",)
+    _awaited = ("flow", "app.astart")
 
     def __init__(self, flow: JobId, queues: Queues, clock: Clock) -> None:
         super().__init__(flow, queues, clock)
@@ -134,6 +136,12 @@ class Flow(Handle[Any]):
             self._queues.engine, self.look, name, encode_result(value, f"the signal {name}")
         )
 
+    astatus = twin(status)
+    aprogress = twin(progress)
+    acancel = twin(cancel)
+    aretry = twin(retry)
+    asignal = twin(signal)
+
 
 class WorkflowMethods(Connection):
     """Methods of an application that start and find workflows."""
@@ -174,6 +182,28 @@ class WorkflowMethods(Connection):
 
         start = traced_start(self.hooks.tracer, laid_out, store)
         return Flow(start.flow, queues, self.clock)
+
+    async def astart(self, part: Part, *, name: str = "", tx: object = None) -> Flow:
+        """Start a workflow like `start`, without blocking the event loop.
+
+        Args:
+            part: A step, or steps combined by `pipeline`, `group`, `chord` or `graph`.
+            name: A title for people.
+            tx: An asynchronous connection or session, as in `task.using(tx=...)`.
+
+        Returns:
+            A handle on the workflow.
+
+        Raises:
+            BadInput: As in `start`.
+        """
+        from asyncio import to_thread  # noqa: PLC0415  (slow to load)
+
+        if tx is not None:
+            return await in_transaction(
+                self.join(tx), lambda own: self.start(part, name=name, tx=own)
+            )
+        return await to_thread(self.start, part, name=name)
 
     def start_again(self, error: EnqueueUnknown) -> Flow:
         """Repeat a start whose result is unknown, without storing it twice.

@@ -1,7 +1,7 @@
 """Optional capabilities of stores, in addition to the store protocol."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dueline.core.disk_wait import DiskWait
 from dueline.core.errors import StoreUnavailable
@@ -10,6 +10,11 @@ from dueline.core.job_columns import JobColumns, Sample, columns_in
 from dueline.core.lane import Lane, Pointer
 from dueline.core.store import JobPage, LanePage, Lease, Place, Put, Store, Want
 from dueline.core.wakeup import Wakeups
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop  # slow to load
+
+T = TypeVar("T")
 
 PREFETCH_US_MAX = 500_000
 """Maximum time before its due time at which a job is prefetched, in microseconds."""
@@ -263,6 +268,24 @@ class Joined(NamedTuple):
     wakeups: Wakeups
 
 
+class AwaitedConnection(NamedTuple):
+    """A caller's asynchronous connection, whose coroutines another thread waits for.
+
+    Attributes:
+      connection: The connection, or the session of an ORM.
+      loop: The event loop that it belongs to.
+    """
+
+    connection: Any
+    loop: "AbstractEventLoop"
+
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop, and return its result."""
+        from asyncio import run_coroutine_threadsafe  # noqa: PLC0415  (slow to load)
+
+        return run_coroutine_threadsafe(call, self.loop).result()
+
+
 @runtime_checkable
 class JoinsTransactions(Protocol):
     """A store whose calls can be part of a transaction on a caller's own connection."""
@@ -271,7 +294,8 @@ class JoinsTransactions(Protocol):
         """Return the store inside a transaction that the caller has open and will end.
 
         Args:
-          tx: A connection or cursor of the store's driver, or an object of an ORM that has one.
+          tx: A connection or cursor of the store's driver, or an object of an ORM that has one;
+            an AwaitedConnection for those that are asynchronous.
           shards: Shards of queues that it will write to. What they need is created apart: the
             transaction may see only what was there when it began.
 

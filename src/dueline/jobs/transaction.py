@@ -1,9 +1,9 @@
 """Jobs and rows that are committed together."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.call_options import is_awaited
@@ -18,7 +18,7 @@ from dueline.core.errors import (
 )
 from dueline.core.job import Job
 from dueline.core.store import Bindings, Transactional, TransactionView
-from dueline.core.store_capabilities import Joined, JoinsTransactions
+from dueline.core.store_capabilities import AwaitedConnection, Joined, JoinsTransactions
 from dueline.core.wakeup import DeferredWakeups, Wakeups
 from dueline.jobs import progress_records, results
 from dueline.jobs.completion import Finished, finish, finish_of
@@ -26,6 +26,8 @@ from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import Progress, ProgressReport
+
+T = TypeVar("T")
 
 
 class Transaction:
@@ -212,6 +214,69 @@ class CallersTransaction(Transaction):
         self.is_open = False  # nothing but its outcome matters from now on
 
 
+class AwaitedTransaction(Transaction):
+    """A transaction that is open on an asynchronous connection of the caller.
+
+    Args:
+      owner: The application.
+      queues: Its queues.
+      connection: The connection.
+      join: Returns the transaction for a thread that waits for the connection.
+    """
+
+    __slots__ = ("_connection", "_join")
+
+    def __init__(
+        self,
+        owner: object,
+        queues: Queues,
+        connection: object,
+        join: Callable[[AwaitedConnection], Transaction],
+    ) -> None:
+        super().__init__(owner, queues, {}, TransactionView(queues.engine.store, _no_statements))
+        self._connection = connection
+        self._join = join
+
+    def queues_of(self, owner: object) -> Queues:  # noqa: ARG002  (none has any)
+        """Raise BadInput: the call must be awaited."""
+        raise BadInput(
+            f"A {type(self._connection).__name__} as `tx` is asynchronous.",
+            hint="Await the call: `await task.using(tx=session).aenqueue(...)`, or "
+            "`aenqueue_many`, or `app.astart(..., tx=session)`.",
+        )
+
+    async def run(self, call: Callable[[Transaction], T]) -> T:
+        """Run a call that uses the transaction in another thread, and return its result.
+
+        Its statements run in this event loop, on the caller's connection. If this is cancelled, it
+        waits for the end of the call, since nothing else may use the connection meanwhile.
+        """
+        import asyncio  # noqa: PLC0415  (slow to load)
+
+        awaited = AwaitedConnection(self._connection, asyncio.get_running_loop())
+        running = asyncio.ensure_future(asyncio.to_thread(lambda: call(self._join(awaited))))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
+
+async def in_transaction(tx: Transaction, call: Callable[[Transaction], T]) -> T:
+    """Run a call in a transaction on a caller's asynchronous connection.
+
+    Raises:
+        BadInput: It is another transaction.
+    """
+    if not isinstance(tx, AwaitedTransaction):
+        raise BadInput(
+            "A transaction belongs to its thread, but this call enqueues in another one.",
+            hint="Use an AsyncSession or a connection of asyncpg; or the whole transaction with "
+            "`enqueue` in asyncio.to_thread.",
+        )
+    return await tx.run(call)
+
+
 @contextmanager
 def transaction(
     owner: object, queues: Queues, tasks: Mapping[str, Handler]
@@ -262,12 +327,29 @@ def joined(
     Raises:
         BadInput: It is neither.
     """
-    store = queues.engine.store
+    store, names = queues.engine.store, list(names)
     if isinstance(tx, Transaction) or not isinstance(store, JoinsTransactions):
         return expect_transaction(tx)
+
+    def join(own: object) -> Transaction:
+        inside = store.join(own, _shards_of(queues, names))
+        return CallersTransaction(owner, queues, tasks, inside, store)
+
+    return AwaitedTransaction(owner, queues, tx, join) if is_asynchronous(tx) else join(tx)
+
+
+def is_asynchronous(tx: object) -> bool:
+    """Return whether this is an asynchronous connection: of SQLAlchemy, asyncpg or psycopg."""
+    return any(
+        kind.__module__.startswith(("sqlalchemy.ext.asyncio", "asyncpg."))
+        or (kind.__module__.startswith("psycopg") and kind.__name__.startswith("Async"))
+        for kind in type(tx).__mro__
+    )
+
+
+def _shards_of(queues: Queues, names: Iterable[str]) -> list[tuple[str, int]]:
     settings = queues.engine.catalog.settings  # apart: a new queue must not wait for the commit
-    shards = [(name, shard) for name in names for shard in range(settings(name).shards)]
-    return CallersTransaction(owner, queues, tasks, store.join(tx, shards), store)
+    return [(name, shard) for name in names for shard in range(settings(name).shards)]
 
 
 def _no_statements(_statement: str, _bindings: Bindings) -> NoReturn:

@@ -4,12 +4,13 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from dueline import Dueline, pipeline
-from dueline.core.errors import BadInput, StoreUnavailable
+from dueline import Dueline, Unique, pipeline
+from dueline.core.errors import BadInput, Duplicate, StoreUnavailable
 from tests.harness.postgres import expect_server, statement
 from tests.harness.woken_workers import WORKER, app_on
 
@@ -224,25 +225,161 @@ def test_sessions_and_connections_of_sqlalchemy(app: Dueline, url: str) -> None:
     engine.dispose()
 
 
-def test_a_session_of_sqlalchemy_that_is_asynchronous(app: Dueline, url: str) -> None:
+def _engine(url: str, driver: str) -> Any:  # noqa: ANN401
+    asynchronous = pytest.importorskip("sqlalchemy.ext.asyncio")
+    pytest.importorskip(driver)
+    return asynchronous.create_async_engine(
+        url.partition("?")[0].replace("://", f"+{driver}://", 1)
+    )
+
+
+DRIVERS = pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+
+
+@DRIVERS
+def test_a_session_of_sqlalchemy_that_is_asynchronous(app: Dueline, url: str, driver: str) -> None:
     asynchronous = pytest.importorskip("sqlalchemy.ext.asyncio")
     echo = app.task_named("tests.echo")
-    address = url.partition("?")[0].replace("://", "+psycopg://", 1)
 
     async def enqueue() -> None:
-        engine = asynchronous.create_async_engine(address)
+        engine = _engine(url, driver)
         async with asynchronous.AsyncSession(engine) as session:
-            await session.run_sync(lambda own: echo.using(tx=own).enqueue_many([("a",), ("b",)]))
+            job = await echo.using(tx=session).aenqueue("one")
+            await echo.using(tx=session, priority=3).aenqueue_many([("two",), ("three",)])
             assert jobs_in(url) == 0
             await session.commit()
-            await session.run_sync(lambda own: echo.using(tx=own).enqueue("c"))
+            assert jobs_in(url) == 3
+            assert await job.astatus() == "ready"
+            await echo.using(tx=session).aenqueue("four")
+            await app.aenqueue_many([echo.call("five")], tx=session)
+            await app.astart(pipeline(echo.step("a"), echo.step()), tx=session)
             await session.rollback()
-            with pytest.raises(BadInput, match="must be a transaction"):
-                echo.using(tx=session)
+            assert jobs_in(url) == 3
+            flow = await app.astart(pipeline(echo.step("a"), echo.step()), tx=session)
+            await session.commit()
+            assert await flow.astatus() == "running"
+            with pytest.raises(BadInput, match=r"AsyncSession as `tx` is asynchronous.*aenqueue"):
+                echo.using(tx=session).enqueue("six")
+            await session.run_sync(lambda own: echo.using(tx=own).enqueue("seven"))
+            await session.rollback()
         await engine.dispose()
 
     asyncio.run(enqueue())
-    assert jobs_in(url) == 2
+    assert jobs_in(url) == 5
+
+
+@DRIVERS
+def test_a_connection_of_sqlalchemy_that_is_asynchronous(
+    app: Dueline, url: str, driver: str
+) -> None:
+    echo = app.task_named("tests.echo")
+
+    async def enqueue() -> None:
+        engine = _engine(url, driver)
+        async with engine.begin() as connection:
+            await echo.using(tx=connection).aenqueue("one")
+            assert jobs_in(url) == 0
+        assert jobs_in(url) == 1
+        async with engine.connect() as connection:  # without a transaction of its own
+            await echo.using(tx=connection).aenqueue("two")
+            assert jobs_in(url) == 1
+            await connection.commit()
+            assert jobs_in(url) == 2
+            await echo.using(tx=connection).aenqueue("three")
+        assert jobs_in(url) == 2
+        alone = engine.execution_options(isolation_level="AUTOCOMMIT")
+        async with alone.connect() as connection:
+            with pytest.raises(BadInput, match="no transaction open"):
+                await echo.using(tx=connection).aenqueue("four")
+        await engine.dispose()
+
+    asyncio.run(enqueue())
+
+
+def test_a_connection_of_asyncpg(app: Dueline, url: str) -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+    echo = app.task_named("tests.echo")
+    unique = Unique("{text}")
+
+    async def enqueue() -> None:
+        connection = await asyncpg.connect(url.partition("?")[0])
+        with pytest.raises(BadInput, match="no transaction open"):
+            await echo.using(tx=connection).aenqueue("one")
+        async with connection.transaction():
+            await echo.using(tx=connection, unique=unique, tags=["a"], tenant="t").aenqueue("one")
+            with pytest.raises(Duplicate):
+                await echo.using(tx=connection, unique=unique).aenqueue("one")
+            await echo.using(tx=connection).aenqueue_many([(str(n),) for n in range(700)])
+            assert jobs_in(url) == 0
+        assert jobs_in(url) == 701
+        undone = connection.transaction()
+        await undone.start()
+        await echo.using(tx=connection).aenqueue("two")
+        await undone.rollback()
+        for level in ("repeatable_read", "serializable"):
+            async with connection.transaction(isolation=level):
+                await connection.fetch("SELECT 1")
+                await echo.using(tx=connection).aenqueue(level)
+        assert jobs_in(url) == 703
+        failed = connection.transaction()
+        await failed.start()
+        with suppress(asyncpg.UndefinedFunctionError):
+            await connection.fetch("SELECT nonsense()")
+        with pytest.raises(BadInput, match="has failed"):
+            await echo.using(tx=connection).aenqueue("three")
+        await failed.rollback()
+        await connection.close()
+        async with (
+            asyncpg.create_pool(url.partition("?")[0], min_size=1, max_size=1) as pool,
+            pool.acquire() as pooled,
+            pooled.transaction(),
+        ):
+            await echo.using(tx=pooled).aenqueue("four")
+        assert jobs_in(url) == 704
+
+    asyncio.run(enqueue())
+
+
+def test_an_asynchronous_connection_of_psycopg(app: Dueline, url: str) -> None:
+    echo = app.task_named("tests.echo")
+
+    async def enqueue() -> None:
+        async with await psycopg.AsyncConnection.connect(url.partition("?")[0]) as connection:
+            await echo.using(tx=connection).aenqueue("one")
+            assert jobs_in(url) == 0
+        assert jobs_in(url) == 1
+
+    asyncio.run(enqueue())
+
+
+def test_a_cancelled_call_leaves_the_connection_usable(app: Dueline, url: str) -> None:
+    """Cancel a call at each of its steps; the transaction goes on."""
+    asyncpg = pytest.importorskip("asyncpg")
+    echo = app.task_named("tests.echo")
+    echo.enqueue("zero")
+
+    async def enqueue() -> None:
+        connection = await asyncpg.connect(url.partition("?")[0])
+        for steps in range(0, 40, 3):
+            async with connection.transaction():
+                call = asyncio.ensure_future(echo.using(tx=connection).aenqueue("one"))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                call.cancel()
+                with suppress(asyncio.CancelledError):
+                    await call
+                await connection.fetch("SELECT 1")
+        await connection.close()
+
+    asyncio.run(enqueue())
+
+
+def test_an_asynchronous_connection_to_another_store_is_refused() -> None:
+    app = Dueline("memory://")
+    task = app.task(name="echo")(lambda text: text)
+    connection = type("Connection", (), {"__module__": "asyncpg.connection"})()
+    with pytest.raises(BadInput, match="must be a transaction"):
+        task.using(tx=connection)
 
 
 @pytest.mark.filterwarnings("ignore:Accessing the database during app:RuntimeWarning")

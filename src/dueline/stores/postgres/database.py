@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
-from psycopg import AsyncConnection, Connection, Cursor
+from psycopg import Connection, Cursor
 from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from dueline.stores.postgres import trips
 from dueline.stores.postgres.arrays import packed, register
+from dueline.stores.postgres.callers import AsyncpgConnection, AwaitedCursor, Driver
 from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
 T = TypeVar("T")
@@ -81,11 +82,11 @@ class Database:
 
     def __init__(
         self,
-        connection: Connection | AsyncConnection,
+        connection: Driver,
         schema: str,
         apart: "Callable[[Callable[[Database], Any]], Any] | None" = None,
         *,
-        cursor: Any = None,  # noqa: ANN401
+        cursor: AwaitedCursor | AsyncpgConnection | None = None,
     ) -> None:
         self.connection = connection
         self.apart = apart
@@ -98,11 +99,14 @@ class Database:
             self._quick = connection
             self._results = Results(connection)
             return
+        self._packs = cursor is None or cursor.packs
+        self._cursor: Any = cursor
         if cursor is None:  # not by the connection's own factory, which a caller may have set
-            cursor = Cursor(connection, row_factory=tuple_row)
-            cursor.format = Format.BINARY
-        register(cursor)
-        self._cursor = cursor
+            assert isinstance(connection, Connection)
+            self._cursor = Cursor(connection, row_factory=tuple_row)
+            self._cursor.format = Format.BINARY
+        if self._packs:
+            register(self._cursor)
 
     def begin(self) -> None:
         """Begin a transaction: with the first statement, if that saves a trip."""
@@ -152,7 +156,9 @@ class Database:
         return row is not None and row[0] in SNAPSHOTS
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
-        values = [packed(value) if type(value) is list else value for value in bound]
+        values = [
+            packed(value) if type(value) is list and self._packs else value for value in bound
+        ]
         return self._cursor.execute(named(statement, self.schema), values)
 
     def _run_quickly(

@@ -129,7 +129,7 @@ class PostgresStore:
         self._make_marks(shards)
         if self._own_id is None:
             self._own_id = self._connections.read(_id_in)
-        transaction = OpenTransaction(self._connections, connection)
+        transaction = OpenTransaction(self._connections, *connection)
         if not transaction.has_table("about") or transaction.read(_id_in) != self._own_id:
             raise BadInput(
                 f"`tx` is a connection to another database than {self._address}.",

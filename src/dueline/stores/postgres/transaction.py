@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import Connection
 
 from dueline.core.errors import BadInput, Conflict, StoreUnavailable
 from dueline.core.store import Bindings
-from dueline.stores.postgres.callers import AwaitedCursor
+from dueline.stores.postgres.callers import AsyncpgConnection, AwaitedCursor, Driver
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import Database, Query, savepoint
 from dueline.stores.postgres.errors import translated
@@ -31,12 +31,16 @@ class OpenTransaction:
       is_pooled: There is a pooler between.
     """
 
-    def __init__(self, connections: Connections, connection: Connection | AsyncConnection) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        connection: Driver,
+        cursor: AwaitedCursor | AsyncpgConnection | None = None,
+    ) -> None:
         schema = connections.address.schema
         self.is_pooled = connections.is_pooled
         self._address = connections.address
         self._connection = connection
-        cursor = AwaitedCursor(connection) if isinstance(connection, AsyncConnection) else None
         self._database = Database(connection, schema, connections.apart, cursor=cursor)
         self._own = re.compile(rf'{_WRITES}.*\b"?{schema}"?\s*\.', re.IGNORECASE | re.DOTALL)
 
