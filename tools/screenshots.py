@@ -42,6 +42,7 @@ PAGES = {
     "filter": "/jobs?q=state:retrying+error:timed",
     "confirm": "/jobs/change?q=state:retrying+error:timed&what=retry",
     "dead": "/dead",
+    "tasks": "/tasks",
     "queues": "/queues",
     "queue": "/queues/payments",
     "workers": "/workers",
@@ -61,7 +62,12 @@ LISTED = {
 }
 """Pages of the last job or workflow of a list."""
 
-READY = {"overview": "#charts canvas", "store": "text=Facts", "running": "progress"}
+READY = {
+    "overview": "#charts canvas",
+    "tasks": ".spark",
+    "store": "text=Facts",
+    "running": "progress",
+}
 """What a page shows only after a while."""
 
 _LINES = """() => [...document.querySelectorAll(".chart")].map((chart) => {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dueline.admin.job_views import JobPage, JobSummary, summaries_of, summary_of_attempt
+from dueline.admin.latest import search_latest
 from dueline.admin.search import (
     ENDED_STATES,
     JobFilter,
@@ -41,7 +42,7 @@ def list_jobs(
     after: str | None = None,
     within_us: int | None = None,
 ) -> JobPage:
-    """List jobs by time; ended ones from the history, the latest first.
+    """List jobs by time; dead ones, and ended ones from the history, the latest first.
 
     Expired jobs that no worker has ended yet come before those in the history.
 
@@ -58,6 +59,11 @@ def list_jobs(
         NotFound: The queue does not exist.
     """
     is_waiting, place = (False, None) if after is None else _read_place(after)
+    if like.state == "dead":
+        rows = search_latest(
+            engine, like, limit=limit, most=most, before=place, within_us=within_us
+        )
+        return _page_of(engine, rows)
     if like.state not in ENDED_STATES:
         rows = search(engine, like, limit=limit, most=most, after=place, within_us=within_us)
         return _page_of(engine, rows)

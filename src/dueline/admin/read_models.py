@@ -13,8 +13,11 @@ from dueline.admin.job_lists import Count, count_jobs, list_jobs
 from dueline.admin.job_views import JobDetails, JobPage, details_of
 from dueline.admin.operations import Action, Operations, actions
 from dueline.admin.redrives import Redrive, redrives
+from dueline.admin.schedule_runs import ScheduleRun, last_run
 from dueline.admin.search import JobFilter
+from dueline.admin.task_views import TaskSummary, task_summaries
 from dueline.admin.timeline import Timeline, timeline
+from dueline.admin.trend_lines import Trend, trend_named
 from dueline.admin.watch import Picture, Watch
 from dueline.coordination import worker_requests
 from dueline.coordination.leases import grants
@@ -24,10 +27,11 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
-from dueline.core.pagination import at_once
+from dueline.core.pagination import at_once, parts_of
 from dueline.core.queue_settings import QueueSettings, StreamSettings
 from dueline.foresight.alert_monitor import raised_alerts
 from dueline.foresight.alerts import Alert
+from dueline.foresight.trends import WorkerStart, worker_starts
 from dueline.foresight.until import explain_until
 from dueline.jobs.counts import Counts
 from dueline.jobs.explanation import Explanation
@@ -58,6 +62,9 @@ READ_MAX = 20_000
 READ_US_MAX = 150_000
 """Time in microseconds after which a list or a count reads no further page."""
 
+
+WORKFLOWS_READ_MAX = 1_000
+"""Maximum number of workflows that one page of a search reads."""
 
 METERS_MAX = 100
 """Maximum number of keys of a rate that are read."""
@@ -229,7 +236,7 @@ class Admin:
         after: str | None = None,
         most: int = READ_MAX,
     ) -> JobPage:
-        """List jobs by time; ended ones from the history, the latest first.
+        """List jobs by time; dead ones, and ended ones from the history, the latest first.
 
         Expired jobs that no worker has ended yet come before those in the history.
 
@@ -347,6 +354,31 @@ class Admin:
         self.engine.catalog.chosen(queue)
         return shards_of(self.engine, queue)
 
+    def tasks(self, *, max_age: float = 1) -> Sequence[TaskSummary]:
+        """Return the tasks that ran in the last days or that live workers know, by name.
+
+        Args:
+            max_age: Maximum age of the last failures, in seconds.
+        """
+        picture = self.stats(max_age=max_age)
+        dead = self.dead_letters().groups
+        return task_summaries(self.engine, picture.workers, picture.failures, dead)
+
+    def trend(self, name: str) -> Trend:
+        """Return what the store did in steps, as the maintenance leader recorded it.
+
+        Args:
+            name: The period: "1h", "24h" or "7d".
+
+        Raises:
+            BadInput: There is no such period.
+        """
+        return trend_named(self.engine, name)
+
+    def starts(self) -> Sequence[WorkerStart]:
+        """Return when workers started in the last week, the oldest first."""
+        return worker_starts(self.engine.store)
+
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts that are raised, by queue."""
         return raised_alerts(self.engine)
@@ -387,6 +419,15 @@ class Admin:
             for schedule in scheduler.all_schedules(self.engine)
         ]
 
+    def last_runs(self) -> Mapping[str, ScheduleRun]:
+        """Return the last run of each schedule of which one is known, by name."""
+        now_us = self.engine.time.latest_us()
+        found = {
+            name: last_run(self._queues, schedule, now_us)
+            for name, schedule, _ in scheduler.all_schedules(self.engine)
+        }
+        return {name: run for name, run in found.items() if run is not None}
+
     def limits(self) -> Sequence[LimitSummary]:
         """Return all semaphores with their holders, and all rates."""
         found = [
@@ -404,19 +445,33 @@ class Admin:
             found.append(LimitSummary(name, most, is_set=True, rate=one, meters=meters))
         return found
 
-    def workflows(self, *, limit: int = 50, after: int = 0) -> WorkflowPage:
+    def workflows(
+        self, *, limit: int = 50, after: int = 0, state: str | None = None, name: str = ""
+    ) -> WorkflowPage:
         """Return workflows, the newest first.
 
         Args:
             limit: Maximum number of workflows.
             after: `next` of the page before.
+            state: Only those in this state: running, done, failed or cancelled.
+            name: Only those whose names have this part.
         """
         listed = islice(records.listed(self.engine.store), after, None)
-        flows = [flow for flow, _ in islice(listed, limit)]
-        found = at_once(self.engine.store, self._workflow, flows)
-        is_more = next(listed, None) is not None
-        shown = [flow[0] for flow in found if flow is not None]
-        return WorkflowPage(shown, after + limit if is_more else None)
+        read = 0
+        shown: list[WorkflowSummary] = []
+        for some in parts_of(listed, limit):
+            if len(shown) == limit or read >= WORKFLOWS_READ_MAX:
+                return WorkflowPage(shown, after + read)
+            named = [flow for flow, its_name in some if name in its_name]
+            views = dict(zip(named, at_once(self.engine.store, self._workflow, named), strict=True))
+            for flow, _ in some:
+                if len(shown) == limit:
+                    return WorkflowPage(shown, after + read)
+                read += 1
+                found = views.get(flow)
+                if found is not None and state in (None, found[0].state):
+                    shown.append(found[0])
+        return WorkflowPage(shown, None)
 
     def workflow(self, flow_id: str) -> WorkflowDetails:
         """Return a workflow and the states of its steps.

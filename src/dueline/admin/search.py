@@ -141,7 +141,7 @@ class Past(NamedTuple):
     is_capped: bool
 
 
-class _Budget:
+class Budget:
     """The number of rows that a search may still read, and until when."""
 
     def __init__(self, engine: Engine, rows: int, within_us: int | None) -> None:
@@ -178,7 +178,7 @@ def search(
     Raises: NotFound: the queue does not exist.
     """
     now_us = engine.time.latest_us()
-    budget = _Budget(engine, most, within_us)
+    budget = Budget(engine, most, within_us)
     until_us = now_us if like.state == "ready" else None
     begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
     lanes = [place for place in _places(engine, like, now_us) if not leave_out(place[1])]
@@ -239,7 +239,7 @@ def count_like(
     Raises: NotFound: the queue does not exist.
     """
     now_us = engine.time.latest_us()
-    budget = _Budget(engine, most, within_us)
+    budget = Budget(engine, most, within_us)
     found, size = 0, _PAGE_MAX // 2
     for some in parts_of(lanes_like(engine, like), PAGES_AT_ONCE):
         for lane, page in first_of_each(engine.store, some, limit=size):
@@ -263,7 +263,7 @@ def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
 
 
 def _lane_rows(
-    engine: Engine, lane: Lane, budget: _Budget, page: JobPage, *, until_us: int | None, size: int
+    engine: Engine, lane: Lane, budget: Budget, page: JobPage, *, until_us: int | None, size: int
 ) -> Iterator[Job]:
     """Yield rows from the first page on, which is read always: so a repeat makes progress.
 
@@ -310,7 +310,7 @@ def search_ended(
     end = before or (engine.time.latest_us(), "~")  # after all ids
     until_us = None if before is None else end[0] + LATE_US
     for back_us in _BACK_US:
-        budget = _Budget(engine, most, within_us)
+        budget = Budget(engine, most, within_us)
         found: list[Attempt] = []
         for attempt in history_of(engine, names, end[0] - back_us, until_us=until_us):
             budget.spend(1)

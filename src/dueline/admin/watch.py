@@ -13,6 +13,7 @@ from dueline.coordination.worker_registry import Presence, present
 from dueline.core.attempt import Attempt
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
+from dueline.foresight.rates import FAILED
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.history import Follower
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks
@@ -52,6 +53,9 @@ SETTLED_US = SECOND_US
 OLD_US = 30 * SECOND_US
 """Age from which on a picture is not shown while the next one is read."""
 
+FAILURES_MAX = 500
+"""Maximum number of tasks whose last failure is kept."""
+
 _LATENCIES_MAX = 2_000
 _BACKFILLS_US = (STEP_US, WINDOW_US, 10 * WINDOW_US, KEPT_US)
 
@@ -81,7 +85,7 @@ class Point:
     def add(self, one: Attempt) -> None:
         """Count an attempt."""
         self.done += one.outcome == "done"
-        self.failed += one.outcome in ("retried", "dead", "crashed")
+        self.failed += one.outcome in FAILED
         if len(self._raw) < _LATENCIES_MAX:
             self._raw += start_latencies([one])
 
@@ -101,6 +105,7 @@ class Picture(NamedTuple):
       rates: Attempts that were done in a minute, by queue.
       series: The points of the last hour that are known, the oldest first.
       unknown: What no live worker of a queue can do for ready jobs, in words, by queue.
+      failures: The last failed attempt that was read of each task.
     """
 
     now_us: int
@@ -110,6 +115,7 @@ class Picture(NamedTuple):
     rates: Mapping[str, int] = {}
     series: Sequence[Point] = ()
     unknown: Mapping[str, Sequence[str]] = {}
+    failures: Mapping[str, Attempt] = {}
 
 
 class Watch:
@@ -124,6 +130,7 @@ class Watch:
         self._follower: Follower | None = None
         self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
         self._points: dict[int, Point] = {}
+        self._failures: dict[str, Attempt] = {}
         self._last: Picture | None = None
         self._since_us = 0
 
@@ -153,6 +160,10 @@ class Watch:
         shards = {name: engine.catalog.settings(name).shards_read for name in names}
         for attempt in self._follower.read(shards):
             self._recent.append(attempt)
+            if attempt.outcome in FAILED and (
+                attempt.task in self._failures or len(self._failures) < FAILURES_MAX
+            ):
+                self._failures[attempt.task] = attempt
             step_us = attempt.ended_us - attempt.ended_us % STEP_US
             self._points.setdefault(step_us, Point(step_us)).add(attempt)
         now_us = engine.time.latest_us()
@@ -184,6 +195,7 @@ class Watch:
             rates,
             self._series(now_us, sum(count.ready for count in counts)),
             unknown,
+            dict(self._failures),
         )
 
     def _counts(self, names: Sequence[str], workers: Sequence[Presence]) -> list[Counts]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
-from dueline.foresight import alert_monitor, checks, rates
+from dueline.foresight import alert_monitor, checks, rates, trends
 from dueline.jobs.queue import Queues
 from dueline.monitor.monitor import TASKS
 from dueline.monitor.thread import MaintenanceThreads
@@ -26,7 +26,7 @@ def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[Maintenance
 
     Args: tally: counts the jobs of schedules, for metrics.
     """
-    counts = tally or Tally()
+    counts, recorder = tally or Tally(), trends.TrendRecorder()
 
     def store_jobs(_: Engine, after: str | None) -> StepResult:
         result = scheduler.store_scheduled_jobs(queues, after)
@@ -37,7 +37,8 @@ def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[Maintenance
         MaintenanceTask("recur", scheduler.EVERY_US, store_jobs),
         *TASKS,
         *STREAMS,
-        rates.task(),
+        rates.task(recorder.counted),
+        trends.task(recorder),
         checks.task_of(queues, random.random),
         alert_monitor.task_of(queues),
     )

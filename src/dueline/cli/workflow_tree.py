@@ -54,19 +54,8 @@ def _grown(layout: Layout) -> _Branch:
         while open_parts[-1][1] <= number and len(open_parts) > 1:
             open_parts.pop()
         if number < len(layout.nodes):
-            open_parts[-1][0].parts.append(_Branch(_label(layout, number), [number]))
+            open_parts[-1][0].parts.append(_Branch(layout.label(number), [number]))
     return root
-
-
-def _label(layout: Layout, number: int) -> str:
-    node = layout.nodes[number]
-    if node.signal:
-        return f"wait for {node.signal}"
-    if not node.task:
-        return node.title
-    if node.undoes:
-        return f"compensation of step {node.undoes[0]}: {node.task}"
-    return node.task if node.unless is None else f"on failure: {node.task}"
 
 
 def _fold(branch: _Branch) -> None:

@@ -3,7 +3,7 @@
 The maintenance leader reads what workers counted, and keeps sums in which older events count less.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import exp
 from typing import Final, NamedTuple, Self, TypeVar
@@ -220,14 +220,22 @@ def _updated(old: Mapping[K, Sums], new: Mapping[K, int], passed_us: int) -> dic
     return {key: sums for key, sums in found.items() if sums.day >= _LEAST}
 
 
-def task() -> MaintenanceTask:
-    """Return the maintenance task that counts what queues did."""
+def task(
+    when_counted: Callable[[Mapping[str, Counted], int], object] = lambda *_: None,
+) -> MaintenanceTask:
+    """Return the maintenance task that counts what queues did.
+
+    Args:
+        when_counted: Called with what was counted by queue since the last call, and the time.
+    """
     deltas = Deltas()
 
     def count(engine: Engine, _: str | None) -> StepResult:
         now_us = engine.time.latest_us()
         found, jobs = [], 0
-        for queue, more in sorted(deltas.since_last(worker_times(engine.store)).items()):
+        counted_now = deltas.since_last(worker_times(engine.store))
+        when_counted(counted_now, now_us)
+        for queue, more in sorted(counted_now.items()):
             if more != Counted():
                 jobs += sum(more.latencies.values())
                 rates = after_counting(rates_of(engine, queue), more, now_us)

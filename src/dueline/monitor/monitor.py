@@ -26,7 +26,6 @@ from dueline.monitor import (
     late_shards,
     retention,
     run_log,
-    sampling,
     shard_autoscaling,
 )
 from dueline.monitor.run_log import RunLog, TaskRun
@@ -50,7 +49,6 @@ NOTED_EVERY_US: Final = 60 * SECOND_US
 TASKS: Final = (
     MaintenanceTask("departed", dead_workers.EVERY_US, dead_workers.release_dead_worker),
     MaintenanceTask("retire", lane_sweep.EVERY_US, lane_sweep.sweep_lanes),
-    MaintenanceTask("sample", sampling.EVERY_US, sampling.sample),
     MaintenanceTask("spread", shard_autoscaling.EVERY_US, shard_autoscaling.autoscale_shards),
     MaintenanceTask("neglect", late_shards.EVERY_US, late_shards.report_late_shards),
     MaintenanceTask("audit", audit.EVERY_US, audit.audit),

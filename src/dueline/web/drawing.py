@@ -104,6 +104,37 @@ def bars(timeline: Timeline) -> Bars:
     )  # fmt: skip
 
 
+# A task in the last day
+
+
+class Spark(NamedTuple):
+    """A bar of a sparkline: its x, and y and height of all attempts and of those that failed."""
+
+    x: float
+    all: tuple[float, float]
+    failed: tuple[float, float]
+
+
+SPARK_WIDTH: Final = 144
+SPARK_HEIGHT: Final = 24
+
+
+def sparkline(slots: Sequence[tuple[int, int]]) -> Sequence[Spark]:
+    """Return the bars of the slots in which attempts ended, at most as high as the box."""
+    top = max((ended for ended, _ in slots), default=0)
+    step = SPARK_WIDTH / max(1, len(slots))
+
+    def bar(number: int) -> tuple[float, float]:
+        height = max(1.5, number / top * SPARK_HEIGHT) if number else 0.0
+        return round(SPARK_HEIGHT - height, 1), round(height, 1)
+
+    return [
+        Spark(round(place * step, 1), bar(ended), bar(min(failed, ended)))
+        for place, (ended, failed) in enumerate(slots)
+        if ended
+    ]
+
+
 # The life of one job
 
 
@@ -238,13 +269,13 @@ def graph(workflow: WorkflowDetails) -> Drawing:
         before = (depth[need] for need in node.needs() if need < len(depth))
         depth.append(1 + max(before, default=-1))
     alike: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for number, node in enumerate(layout.nodes):
-        alike[depth[number], node.title].append(number)
+    for number in range(len(layout.nodes)):
+        alike[depth[number], layout.label(number)].append(number)
     boxes: list[Box] = []
     columns: dict[int, list[Box]] = defaultdict(list)
-    for (level, title), steps in sorted(alike.items(), key=lambda one: (one[0][0], one[1][0])):
+    for (level, _), steps in sorted(alike.items(), key=lambda one: (one[0][0], one[1][0])):
         for some in [steps] if len(steps) > _ALIKE_MAX else [[step] for step in steps]:
-            columns[level].append(_box(workflow, some, title))
+            columns[level].append(_box(workflow, some))
     tallest = max(len(column) for column in columns.values())
     for level, column in columns.items():
         for place, box in enumerate(column):
@@ -266,7 +297,9 @@ def graph(workflow: WorkflowDetails) -> Drawing:
     )
 
 
-def _box(workflow: WorkflowDetails, steps: list[int], title: str) -> Box:
+def _box(workflow: WorkflowDetails, steps: list[int]) -> Box:
+    node = workflow.view.layout.nodes[steps[0]]
+    title = node.title
     some = [workflow.steps[step] for step in steps]
     counts = Counter(step_status.state for step_status in some)
     urgent = min(counts, key=lambda state: _URGENT.index(state) if state in _URGENT else 0)
@@ -275,7 +308,9 @@ def _box(workflow: WorkflowDetails, steps: list[int], title: str) -> Box:
         note = ", ".join(f"{count:,} {state}" for state, count in counts.most_common(2))
         return Box(steps, f"{len(steps):,} x {short}"[: _TITLE + 6], urgent, note)
     tries = f", attempt {some[0].errors + 1}" if some[0].errors else ""
-    return Box(steps, short, urgent, f"{urgent}{tries}", workflow.jobs[steps[0]])
+    role = f", undoes step {node.undoes[0]}" if node.undoes else ""
+    role = role or (", on failure" if node.task and node.unless is not None else "")
+    return Box(steps, short, urgent, f"{urgent}{tries}{role}", workflow.jobs[steps[0]])
 
 
 def _edge(source: Box, target: Box) -> str:

@@ -24,6 +24,8 @@ _NOTICES = {
     "cancelled": "Cancelled: {n}.",
     "asked": "The job runs; its handler was asked to stop.",
     "rescheduled": "Rescheduled: {n}.",
+    "deleted": "Deleted: {n}.",
+    "again": "Enqueued again as new jobs: {n}.",
     "paused": "Paused. Workers stop claiming within five seconds.",
     "resumed": "Resumed.",
     "stopped": "Stopped within seconds. Resume continues with the rest.",
@@ -65,6 +67,7 @@ def environment() -> Environment:
         "json": _json,
         "number": _number,
         "query": _query,
+        "soft": _soft,
         "span": span_text,
     }
     made.globals |= {"version": VERSION}
@@ -122,6 +125,14 @@ def _with_code(text: str) -> Markup:
         return escape(printable(text))
     code = Markup("<code>{}</code>")
     return Markup("").join(code.format(one) if n % 2 else one for n, one in enumerate(words))
+
+
+def _soft(text: str) -> Markup:
+    """Return a name that may be broken after dots, underscores and colons, and nowhere else."""
+    marked = str(escape(printable(text)))
+    for sign in "._:":
+        marked = marked.replace(sign, f"{sign}<wbr>")
+    return Markup(marked)  # noqa: S704  (escaped before)
 
 
 def _number(value: float) -> str:

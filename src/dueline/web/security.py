@@ -47,7 +47,7 @@ TOKEN_CHARACTERS_MIN: Final = 16
 BODY_BYTES_MAX: Final = 64 * 1024
 BODY_S_MAX: Final = 10
 SESSION_S: Final = 12 * 3600
-FORM_FIELDS_MAX: Final = 50
+FORM_FIELDS_MAX: Final = 60
 
 SESSION_COOKIE: Final = "dueline_session"
 CSRF_COOKIE: Final = "dueline_csrf"

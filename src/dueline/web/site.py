@@ -1,7 +1,7 @@
 """What the pages need: the application, its read models, and what is hidden."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -17,7 +17,9 @@ from dueline.admin.metrics import StoreMetrics
 from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
 from dueline.admin.redrives import PacedRedrive, Redrive
+from dueline.admin.schedule_runs import ScheduleRun
 from dueline.admin.search import JobFilter
+from dueline.admin.task_views import TaskSummary
 from dueline.admin.timeline import Timeline
 from dueline.api.application import Dueline
 from dueline.api.claim_sessions import ClaimSessions
@@ -35,6 +37,9 @@ REPORT_US = 60 * SECOND_US
 
 TIMELINE_US = 10 * SECOND_US
 """Age of the timeline after which it is read again."""
+
+TASKS_US = 5 * SECOND_US
+"""Age of what is known of tasks and of runs of schedules after which it is read again."""
 
 
 @dataclass(slots=True)
@@ -101,6 +106,14 @@ class Site:
     def timeline(self) -> Timeline | None:
         """Return a timeline that is some seconds old at most; None while the first is read."""
         return self._kept("timeline", self.admin.timeline).get(TIMELINE_US)
+
+    def task_summaries(self) -> Sequence[TaskSummary] | None:
+        """Return the tasks as they were some seconds ago; None while they are first read."""
+        return self._kept("tasks", self.admin.tasks).get(TASKS_US)
+
+    def last_runs(self) -> Mapping[str, ScheduleRun]:
+        """Return the last runs of schedules as they were some seconds ago."""
+        return self._kept("last runs", self.admin.last_runs).get(TASKS_US) or {}
 
     def report(self) -> Report | None:
         """Return checks of the store that are minutes old at most; None while they run."""

@@ -117,6 +117,15 @@ class Layout:
             encode(_Stored(self.name, self.nodes, self.result, self.started_us, self.parts))
         )
 
+    def label(self, number: int) -> str:
+        """Return what a step does, for people."""
+        node = self.nodes[number]
+        if node.signal:
+            return f"wait for {node.signal}"
+        if node.task and node.undoes:
+            return f"compensation of step {node.undoes[0]}: {node.task}"
+        return f"on failure: {node.task}" if node.task and node.unless is not None else node.title
+
     @cached_property
     def needed_by(self) -> Mapping[int, Sequence[int]]:
         """The steps that need each step."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dueline.coordination import notes
-from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.clock import DAY_US
 from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.lane import Lane
+from dueline.foresight.trends import TrendRecorder, trend_of
 from dueline.monitor.audit import audit, findings
 from dueline.monitor.lane_sweep import sweep_lanes
-from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.calls import lane_of, new_job
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait
@@ -68,15 +68,14 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
     assert look(world) == 0
 
 
-def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:
+def test_a_minute_says_how_many_jobs_wait(world: World) -> None:
     world.put()
     world.put(after_s=60)
     world.clock.advance(5)
-    report = sample(world.queues.engine, None)
+    report = TrendRecorder().step(world.queues.engine, None)
     assert world.store.commit(notes.PARTITION, report.puts)
-    (one,) = samples_of(world.store, "q")
-    assert (one.ready, one.scheduled) == (1, 1)
-    assert one.lag_us == 5 * SECOND_US
+    (minute,) = trend_of(world.store, "1h")
+    assert minute.ready == 1
 
 
 def test_the_shards_of_a_queue_are_looked_at_together(

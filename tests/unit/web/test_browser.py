@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dueline.core.errors import NotFound
 from dueline.web import dashboard
 from tests.harness.servers import absent
 from tests.harness.web import Shop, serving
@@ -13,7 +14,7 @@ from tests.harness.web import Shop, serving
 CHROMIUM = Path("/usr/bin/chromium")
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 PATHS = ("/", "/jobs", "/jobs?q=state:dead", "/dead", "/queues", "/queues/mail", "/workers",
-         "/schedules", "/limits", "/workflows", "/streams", "/audit")  # fmt: skip
+         "/tasks", "/schedules", "/limits", "/workflows", "/streams", "/audit")  # fmt: skip
 
 pytestmark = [pytest.mark.long, pytest.mark.no_cover, pytest.mark.xdist_group("browser")]
 
@@ -141,12 +142,86 @@ def test_a_queue_is_paused_and_resumed(page: Any, shop: Shop) -> None:  # noqa: 
     page.wait_for_selector(".notice:has-text('Resumed')")
 
 
+def test_selected_dead_jobs_are_retried_and_deleted(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    ids = [shop.send.enqueue("nobody").id for _ in range(3)]
+    shop.app.run_worker(["mail"], burst=True, monitor=False)
+    page.goto("/jobs?q=state:dead")
+    assert page.locator("tbody tr").first.locator("a.id").get_attribute("title") == ids[-1]
+    page.check(f"input[name=job-{ids[0]}]")
+    page.evaluate("document.activeElement.blur()")
+    page.wait_for_timeout(4_000)  # a live update would untick the box
+    assert page.is_checked(f"input[name=job-{ids[0]}]")
+    page.check(f"input[name=job-{ids[1]}]")
+    page.click("button[value=delete]")
+    page.click("button:text('Delete')")
+    page.wait_for_selector(".notice:has-text('Deleted: 2.')")
+    for job_id in ids[:2]:
+        with pytest.raises(NotFound):
+            _ = shop.app.job(job_id).status
+    page.check(f"input[name=job-{ids[2]}]")
+    page.click("button[value=retry]")
+    page.wait_for_selector(".notice:has-text('Retried: 1.')")
+    assert shop.app.job(ids[2]).status == "ready"
+    shop.app.job(ids[2]).cancel()
+
+
+def test_one_dead_job_is_deleted_on_its_page(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    job = shop.send.enqueue("nobody")
+    shop.app.run_worker(["mail"], burst=True, monitor=False)
+    page.goto(f"/jobs/{job.id}")
+    assert page.inner_text("pre.code >> nth=-1").startswith("Traceback")
+    page.click("button:text('Delete…')")
+    page.click("button:text('Delete')")
+    page.wait_for_selector(".notice:has-text('Deleted: 1.')")
+    with pytest.raises(NotFound):
+        _ = job.status
+
+
+def test_a_done_job_runs_again(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    shop.app.queue("again", history="arguments")
+    done = shop.send.using(queue="again").enqueue("eve")
+    shop.app.run_worker(["again"], burst=True, monitor=False)
+    page.goto(f"/jobs/{done.id}")
+    assert '"eve"' in page.inner_text("pre.code >> nth=0")
+    page.click("button:text('Run again')")
+    page.wait_for_selector(".notice:has-text('Enqueued again')")
+    assert page.locator(".state.s-ready").count() == 1
+    page.goto("/jobs?q=state:done queue:again")
+    page.check("tbody input[type=checkbox]")
+    page.click("button[value='run again']")
+    page.wait_for_selector(".notice:has-text('Enqueued again as new jobs: 1.')")
+    assert shop.app.admin.count("queue:again state:ready").jobs == 2
+
+
+def test_periods_of_the_charts_are_chosen(page: Any) -> None:  # noqa: ANN401
+    page.goto("/")
+    page.click("text=24 hours")
+    page.wait_for_url("**/?range=24h")
+    page.wait_for_selector("#charts canvas")
+    assert page.locator("#charts .tabs a[aria-current]").inner_text() == "24 hours"
+
+
+def test_tasks_schedules_and_workflows_are_found(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    page.goto("/")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_url("**/tasks")
+    page.wait_for_selector("text=no mailbox")
+    page.click("td.task >> text=shop.send")
+    page.wait_for_url("**/jobs?q=task%3Ashop.send")
+    page.goto("/workflows")
+    page.click(".tabs >> text=done")
+    page.wait_for_selector("text=No workflows match.")
+    page.click(".tabs >> text=all")
+    page.wait_for_selector(f"a[title='{shop.flow}']")
+
+
 def test_dead_jobs_are_retried_from_their_error(page: Any, shop: Shop) -> None:  # noqa: ANN401
     page.goto("/dead")
     page.click("text=no mailbox")
     page.wait_for_url("**/jobs?q=state%3Adead**")
     page.click("text=Retry…")
-    page.click("button:text('Retry 2 jobs')")
+    page.click("button:text('Redrive 2 jobs')")
     page.wait_for_selector(".notice:has-text('Retried: 2.')")
     assert shop.app.job(shop.dead).status == "ready"
     page.goto("/audit")

@@ -287,7 +287,7 @@ def test_a_job_is_changed(shop: Shop, admin: Visitor) -> None:
 
 def test_all_that_match_are_changed_after_a_confirmation(shop: Shop, admin: Visitor) -> None:
     page = admin.text("/jobs/change?q=state:dead+task:shop.send&what=retry")
-    assert "Retry 2 jobs" in page
+    assert "Redrive 2 jobs" in page
     done = admin.post("/jobs/change", {"q": "state:dead task:shop.send", "what": "retry"})
     assert done.headers["location"].endswith("notice=retried&n=2")
     assert "No dead-letter jobs." in admin.text("/dead")

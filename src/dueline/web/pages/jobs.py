@@ -1,5 +1,6 @@
 """Jobs: the list, one job, dead-letter jobs, and changes of many."""
 
+from collections.abc import Sequence
 from functools import partial
 from urllib.parse import urlencode
 
@@ -16,13 +17,30 @@ from dueline.admin.search import ENDED_STATES, count_like
 from dueline.api.job_handle import parse_id
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, NotFound
+from dueline.core.job import JobId
 from dueline.web.drawing import spans
 from dueline.web.rendering import render
 from dueline.web.site import back, begin_redrive, form_of, operations, site_of
 
 PAGE = 50
 COUNTED_MAX = 10_000
-_DONE = {"retry": "retried", "cancel": "cancelled", "reschedule": "rescheduled"}
+_DONE = {
+    "retry": "retried",
+    "cancel": "cancelled",
+    "reschedule": "rescheduled",
+    "delete": "deleted",
+    "run again": "again",
+}
+_OF_ONE = ("retry", "cancel", "reschedule", "delete", "again")
+_SELECTED = {
+    "dead": ("retry", "delete"),
+    "running": ("cancel",),
+    **dict.fromkeys(ENDED_STATES, ("run again",)),
+}
+"""Changes of jobs that are selected in a list, by its state."""
+
+_JOB = "job-"
+"""Start of the names of the boxes that select jobs."""
 
 
 def list_jobs(request: Request) -> Response:
@@ -50,6 +68,7 @@ def list_jobs(request: Request) -> Response:
         tabs=[(state, with_state(text, state)) for state in (None, *STATES)],
         changes=targets(like) if like else (),
         has_ended=like is not None and like.state in ENDED_STATES,
+        selected=_SELECTED.get(like.state or "", ("retry", "cancel")) if like is not None else (),
     )
 
 
@@ -73,6 +92,8 @@ def show_job(request: Request) -> Response:
         result=redaction.value(details.result),
         explanation=None if one.state == "done" else site.admin.explain(one.id),
         gantt=spans(details, site.now_us()),
+        can_delete=one.state == "dead",
+        can_run_again=details.has_call,
         can_retry=one.state in ("scheduled", "retrying", "dead"),
         can_cancel=one.state in ("scheduled", "ready", "retrying", "running"),
         can_reschedule=one.state in ("scheduled", "ready", "retrying"),
@@ -84,6 +105,14 @@ def change_job(request: Request, *, what: str) -> Response:
     change = operations(request)
     job_id = parse_id(request.path_params["id"])
     path = f"/jobs/{job_id.hex()}"
+    if what == "again":
+        new = change.run_again(job_id)
+        return back(request, f"/jobs/{new.hex()}", "again")
+    if what == "delete":
+        if "confirmed" not in form_of(request):
+            return _ask_to_delete(request, [job_id], f"{path}/delete", path)
+        change.delete(job_id)
+        return back(request, "/jobs?q=state%3Adead", "deleted")
     if what == "retry":
         change.retry(job_id)
     elif what == "cancel":
@@ -92,6 +121,39 @@ def change_job(request: Request, *, what: str) -> Response:
     else:
         change.reschedule(job_id, _at(request))
     return back(request, path, _DONE[what])
+
+
+def change_selected(request: Request) -> Response:
+    """Change the jobs that were selected in a list."""
+    change, form = operations(request), form_of(request)
+    text, what = form.get("q", ""), form.get("what", "")
+    ids = [parse_id(name.removeprefix(_JOB)) for name in form if name.startswith(_JOB)]
+    if not ids:
+        raise BadInput("No job is selected.", hint="Tick the box of a job.")
+    path = f"/jobs?{urlencode({'q': text})}"
+    if what == "delete" and "confirmed" not in form:
+        return _ask_to_delete(request, ids, "/jobs/selected", path, q=text)
+    done = change.selected(what, ids)
+    return back(request, path, _DONE[what], done.done + done.asked)
+
+
+def _ask_to_delete(
+    request: Request, ids: Sequence[JobId], action: str, path: str, **values: str
+) -> Response:
+    """Ask for a confirmation before jobs are deleted."""
+    count = "one job" if len(ids) == 1 else f"{len(ids)} jobs"
+    boxes = {f"{_JOB}{job_id.hex()}": "on" for job_id in ids}
+    return render(
+        request,
+        "ask.html",
+        heading=f"Delete {count}",
+        text=ids[0].hex() if len(ids) == 1 else f"Selected jobs: {len(ids)}.",
+        sub="Deleted jobs cannot be retried.",
+        action=action,
+        values={"what": "delete", "confirmed": "yes", **values, **boxes},
+        button="Delete",
+        back=path,
+    )
 
 
 def _at(request: Request) -> int:
@@ -157,10 +219,11 @@ ROUTES = [
     Route("/jobs", list_jobs),
     Route("/jobs/change", confirm),
     Route("/jobs/change", change_jobs, methods=["POST"]),
+    Route("/jobs/selected", change_selected, methods=["POST"]),
     Route("/jobs/{id}", show_job),
     *(
         Route(f"/jobs/{{id}}/{what}", partial(change_job, what=what), methods=["POST"])
-        for what in _DONE
+        for what in _OF_ONE
     ),
     Route("/dead", dead),
     Route("/dead/redrives/{redrive}/stop", stop_redrive, methods=["POST"]),

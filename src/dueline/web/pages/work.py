@@ -1,4 +1,4 @@
-"""Workers, schedules and limits."""
+"""Workers, tasks, schedules and limits."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from dueline.coordination.worker_requests import RequestKind
 from dueline.core.errors import BadInput
+from dueline.web.drawing import sparkline
 from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
 
@@ -62,9 +63,21 @@ def _asked_of_workers(values: Mapping[str, str]) -> tuple[RequestKind, str]:
     return cast("RequestKind", what), worker
 
 
+def tasks(request: Request) -> Response:
+    """Show the tasks: those that fail first, then those that run most."""
+    found = site_of(request).task_summaries()
+    ordered = sorted(
+        found or (), key=lambda task: (-(task.failing or 0), -task.per_s, -task.ended, task.name)
+    )
+    drawn = [(task, sparkline(task.slots)) for task in ordered]
+    return render(request, "tasks.html", tasks=drawn, is_read=found is not None)
+
+
 def schedules(request: Request) -> Response:
-    """Show all schedules."""
-    return render(request, "schedules.html", schedules=site_of(request).admin.schedules())
+    """Show all schedules, and how the last run of each ended."""
+    site = site_of(request)
+    found, runs = site.admin.schedules(), site.last_runs()
+    return render(request, "schedules.html", schedules=found, runs=runs)
 
 
 def change_schedule(request: Request, *, what: str) -> Response:
@@ -91,6 +104,7 @@ ROUTES = [
     Route("/workers", workers),
     Route("/workers/change", confirm_workers),
     Route("/workers/change", change_workers, methods=["POST"]),
+    Route("/tasks", tasks),
     Route("/schedules", schedules),
     *(
         Route(f"/schedules/{{name}}/{what}", partial(change_schedule, what=what), methods=["POST"])

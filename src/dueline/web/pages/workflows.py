@@ -14,21 +14,29 @@ from dueline.web.site import back, operations, site_of
 
 PAGE = 50
 STEPS_SHOWN = 500
+STATES = ("running", "done", "failed", "cancelled")
 
 
 def list_workflows(request: Request) -> Response:
     """Show workflows, the newest first."""
     after = request.query_params.get("after", "")
     begin = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else 0  # noqa: PLR2004
-    page = site_of(request).admin.workflows(limit=PAGE, after=begin)
-    return render(request, "workflows.html", page=page)
+    state = request.query_params.get("state", "")
+    name = request.query_params.get("name", "").strip()
+    page = site_of(request).admin.workflows(
+        limit=PAGE, after=begin, state=state if state in STATES else None, name=name
+    )
+    return render(request, "workflows.html", page=page, states=STATES, state=state, searched=name)
 
 
 def show_workflow(request: Request) -> Response:
     """Show a workflow as a graph, and its steps."""
     found = site_of(request).admin.workflow(request.path_params["id"])
-    every = zip(found.steps, found.view.layout.nodes, found.jobs, strict=True)
-    steps = list(islice(every, STEPS_SHOWN))
+    layout = found.view.layout
+    steps = [
+        (step, layout.label(step.step), job)
+        for step, job in islice(zip(found.steps, found.jobs, strict=True), STEPS_SHOWN)
+    ]
     return render(
         request,
         "workflow.html",

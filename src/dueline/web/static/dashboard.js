@@ -9,7 +9,7 @@ let isLive = true;
 function isBusy() {
   const active = document.activeElement;
   const isTyping = live && active && live.contains(active) && active.matches("input, select, button");
-  return !isLive || document.hidden || isTyping || Boolean(live && live.querySelector("details[open]")) ||
+  return !isLive || document.hidden || isTyping || Boolean(live && live.querySelector("details[open], input:checked")) ||
     String(window.getSelection()).length > 0;
 }
 
@@ -89,6 +89,54 @@ function color(name) {
 const COLORS = { 1: "--bar-normal", 2: "--bar-high", 3: "--violet" };
 const DASHES = { 1: undefined, 2: [6, 3], 3: [2, 2] };
 
+function isKnown(value) {
+  return value !== null && value !== undefined;
+}
+
+// Values between which nothing is known for longer than the gap are not joined: uPlot leaves a gap
+// at null, and draws over undefined.
+function bridged(at, values, gap) {
+  const joined = [...values];
+  let last = -1;
+  values.forEach((value, place) => {
+    if (value === null) return;
+    if (last >= 0 && at[place] - at[last] <= gap) joined.fill(undefined, last + 1, place);
+    last = place;
+  });
+  return joined;
+}
+
+function isAlone(values, place) {
+  let before = place - 1;
+  let after = place + 1;
+  while (before >= 0 && values[before] === undefined) before -= 1;
+  while (after < values.length && values[after] === undefined) after += 1;
+  return isKnown(values[place]) && !isKnown(values[before]) && !isKnown(values[after]);
+}
+
+function drawStarts(chart) {
+  const { ctx, bbox } = chart;
+  ctx.save();
+  ctx.strokeStyle = color("--muted");
+  ctx.setLineDash([3, 4]);
+  for (const [at] of starts) {
+    const x = chart.valToPos(at, "x", true);
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
+let starts = [];
+
+function label(at, step, span) {
+  const text = new Date(at * 1000).toISOString();
+  return span > 2 * 86400 ? text.slice(5, 10) : text.slice(11, step < 60 ? 19 : 16);
+}
+
 function makeChart(place) {
   const lines = place.dataset.lines.split(" ").map((line) => line.split(":"));
   const axis = () => ({
@@ -101,12 +149,16 @@ function makeChart(place) {
     scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.15 : 1] } },
     axes: [{
       ...axis(), size: 26, space: 70,
-      values: (_, times) => times.map((at) => new Date(at * 1000).toISOString().slice(11, times[1] - times[0] < 60 ? 19 : 16)),
+      values: (self, times) => times.map((at) => label(at, times[1] - times[0], self.scales.x.max - self.scales.x.min)),
     }, axis()],
     series: [{}, ...lines.map(([, label, number]) => ({
-      label, stroke: color(COLORS[number]), width: 2, dash: DASHES[number], spanGaps: true,
-      points: { show: (self, place) => self.data[place].filter((one) => one !== null).length < 3 },
+      label, stroke: color(COLORS[number]), width: 2, dash: DASHES[number],
+      points: {
+        show: true, size: 4, fill: color(COLORS[number]),
+        filter: (self, number) => self.data[number].flatMap((_, place) => isAlone(self.data[number], place) ? [place] : []),
+      },
     }))],
+    hooks: { draw: [drawStarts] },
   }, [[], ...lines.map(() => [])], place);
   return { place, chart, names: lines.map(([name]) => name) };
 }
@@ -117,7 +169,10 @@ if (charts && window.uPlot) {
   let last = null;
 
   const show = () => {
-    for (const { chart, names } of made) chart.setData([last.at, ...names.map((name) => last[name])]);
+    starts = last.starts;
+    for (const { chart, names } of made) {
+      chart.setData([last.at, ...names.map((name) => bridged(last.at, last[name], last.gap))]);
+    }
   };
   const remake = () => {
     for (const { chart } of made) chart.destroy();
@@ -140,5 +195,5 @@ if (charts && window.uPlot) {
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", remake);
   update();
-  setInterval(update, 2000);
+  setInterval(update, 1000 * Number(charts.dataset.every));
 }
