@@ -134,6 +134,17 @@ class GroupLaws:
         assert list(store.together([Group()])) == [True]
         assert list(store.together([])) == []
 
+    def test_a_large_group_adds_the_jobs_that_do_not_exist(self, store: Store) -> None:
+        put_in(store, *new_jobs(3, first=50))
+        claimed = claim(store, lane_of(), limit=2).jobs
+        put = Put("a", ONE, b"1", NO_VERSION)
+        group = Group(commits=[Commit("p", [put])], jobs=new_jobs(150))
+        assert list(store.together([group])) == [True]
+        expected = {job.id: job for job in new_jobs(150)} | {job.id: job for job in claimed}
+        assert {job.id: job for job in rows_in(store, lane_of())} == expected
+        assert records_in(store, "p") == [Record("a", ONE, b"1")]
+        assert list(store.together([group])) == [False]
+
     def test_many_groups_are_applied_in_one_call(self, store: Store) -> None:
         put_in(store, *new_jobs(300))
         jobs = claim(store, lane_of(), most=300, limit=300).jobs

@@ -222,19 +222,33 @@ def by_id(some: pa.RecordBatch, ids: Sequence[JobId]) -> dict[JobId, NewJob]:
     return {row["id"]: NewJob(**row) for row in rows}
 
 
+WINDOW: Final = 5
+"""Number of chunks whose rows are sorted together: each then fills its own part of the index."""
+
+WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
 def chunks_of(
     batches: Iterable[pa.RecordBatch], form: Form, most: int, now_us: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield new jobs of all rows, about `most` at a time, sorted by id."""
+    """Yield new jobs of all rows, up to `most` at a time, sorted by id as far as memory allows."""
     some: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         for place in range(0, batch.num_rows, most):
             some.append(new_jobs(batch.slice(place, most), form, now_us=now_us))
-            if sum(batch.num_rows for batch in some) >= most:
-                yield in_order(pa.concat_batches(some))
-                some = []
+            rows, size = rows + some[-1].num_rows, size + some[-1].nbytes
+            if rows >= most * WINDOW or size >= WINDOW_BYTES_MAX:
+                yield from _sorted(some, most)
+                some, rows, size = [], 0, 0
     if some:
-        yield in_order(pa.concat_batches(some))
+        yield from _sorted(some, most)
+
+
+def _sorted(some: Sequence[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    window = in_order(pa.concat_batches(some))
+    for place in range(0, window.num_rows, most):
+        yield window.slice(place, most)
 
 
 def jobs_of(

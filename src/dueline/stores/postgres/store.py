@@ -5,8 +5,9 @@ outcomes and effects.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
+from functools import partial
 from operator import attrgetter
 from typing import Final, Literal
 
@@ -60,6 +61,10 @@ from dueline.stores.postgres.wakeup import CommitWakeups, NotifyWakeups, notify_
 _TABLES: Final = Tables(
     postgres_jobs.settle, records.commit, postgres_jobs.add, streams.append, savepoint
 )
+_TABLES_OF_NEW: Final = _TABLES._replace(add=partial(postgres_jobs.add, are_new=True))
+
+NEW_MIN: Final = 100
+"""Number of jobs from which on a group is first written as if no id existed, which costs less."""
 
 
 class PostgresStore:
@@ -386,7 +391,12 @@ class PostgresStore:
         """Apply groups, each all or nothing, in one transaction."""
         if not groups:
             return []
-        held = _TABLES.together(self._connection, groups)
+        held: Sequence[bool] = ()
+        added = sum(len(group.jobs) for group in groups)
+        if added >= NEW_MIN and self._connection is self._connections:
+            with suppress(IdExists):  # nothing was written
+                held = _TABLES_OF_NEW.together(self._connection, groups)
+        held = held or _TABLES.together(self._connection, groups)
         for group in groups:
             self._claims.step_back((job.lane, job.pos_us) for job in group.jobs)
             self._claims.step_back(_places_of(group.verdicts))
