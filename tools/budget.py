@@ -38,7 +38,7 @@ LIMITS = {
     # A function, Airflow and Dagster for the pipeline.
     # Asynchronous callers: transactions on their connections, twins of methods.
     # Trends of the last hour, day and week, tasks and last runs on the dashboard.
-    "lines of src": 104_099,
+    "lines of src": 104_134,
 }
 
 
