@@ -63,6 +63,7 @@ _PLACES = {
     "pipeline watch": "commands.pipeline_watch.watch",
     "pipeline forget": "commands.pipeline_forget.forget",
     "pipeline ask": "commands.pipeline_ask.ask",
+    "pipeline publish": "commands.pipeline_publish.publish",
     "pipeline optimize": "commands.pipeline_upkeep.optimize",
     "pipeline vacuum": "commands.pipeline_upkeep.vacuum",
     "completion": "completion.completion",

@@ -46,6 +46,8 @@ SinceOption = Annotated[
 UntilOption = Annotated[str | None, option("TIMESTAMP", "End of the period, exclusive.", "--until")]
 OUT = "lake"
 LAKE = ("deltalake", "duckdb", "sqlglot")
+EXTRAS = {"pandas": "spark", "pyiceberg": "iceberg"}
+"""The extra that installs a package; others are of `lake`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def need(*packages: str) -> None:
         if find_spec(name) is None:
             raise ConfigError(
                 f"The pipeline needs {name}, which is not installed.",
-                hint=f"pip install 'dueline[{'spark' if 'pyspark' in packages else 'lake'}]'",
+                hint=f"pip install 'dueline[{EXTRAS.get(packages[-1], 'lake')}]'",
             )
 
 
