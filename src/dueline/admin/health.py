@@ -1,12 +1,13 @@
 """Health checks of a store, its workers and queues."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from dueline.admin.search import JobFilter, search
 from dueline.admin.store_checks import SKEW_US_MAX, judged
 from dueline.admin.unreadable import unreadable_in
+from dueline.coordination.failed_starts import failed_starts
 from dueline.coordination.leases import holder_of
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.check import Check, Verdict
@@ -50,7 +51,7 @@ READY_WITHIN_US = 5 * SECOND_US
 ELECTED_WITHIN_US = 60 * SECOND_US
 """Maximum time without a maintenance leader after workers started, or the leader was lost."""
 
-CHECKED = ("shard", "stopped")
+CHECKED = ("shard", "stopped", "import")
 """Kinds of alerts for which there are checks."""
 
 OVERDUE_US = 10 * SECOND_US
@@ -95,6 +96,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
         lambda: _found_by_audits(engine),
         lambda: _written_ahead(engine, most),
         lambda: _stopped_functions(engine, "warning"),
+        lambda: _failed_starts(engine, "warning"),
         lambda: _shortened(list(_alerted(engine, "warning")), "alerts"),
         lambda: _shortened(list(_unserved(engine, workers, most)), "queues"),
         lambda: _shortened(list(_undeclared(engine)), "limits"),
@@ -186,7 +188,8 @@ def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_U
     checks += stuck_groups(engine, max_age_us=max_age_us, verdict="bad")
     checks += _overdue(engine, max_age_us, "bad")
     checks += _stopped_functions(engine, "bad", max_age_us)
-    checks += _shortened(list(_alerted(engine, "bad")), "alerts")
+    checks += _failed_starts(engine, "bad")
+    checks += _shortened(list(_alerted(engine, "bad", (*CHECKED, "paused"))), "alerts")
     return checks or [Check("queues", "good", "all ready jobs are served in time")]
 
 
@@ -347,11 +350,26 @@ def _stopped_functions(engine: Engine, verdict: Verdict, max_age_us: int = 0) ->
         )
 
 
-def _alerted(engine: Engine, verdict: Verdict) -> Iterator[Check]:
+def _failed_starts(engine: Engine, verdict: Verdict) -> Iterator[Check]:
+    """Name applications that some machine cannot import."""
+    now_us = engine.time.latest_us()
+    for failed in failed_starts(engine.store):
+        since = span_text(max(0, now_us - failed.since_us))
+        yield Check(
+            f"application {failed.place}",
+            verdict,
+            f"a worker on {failed.host} cannot start for {since}: {failed.error}",
+            "Correct it there; `dueline worker` shows where it fails.",
+        )
+
+
+def _alerted(
+    engine: Engine, verdict: Verdict, checked: Collection[str] = CHECKED
+) -> Iterator[Check]:
     """Name the alerts that are raised, except those of what another check finds itself."""
     for alert in raised_alerts(engine):
         condition = alert.condition
-        if condition.kind not in CHECKED:
+        if condition.kind not in checked:
             finding = f"alert since {instant_text(alert.since_us)}: {condition.sentence}"
             advice = f"Run `{condition.command}`."
             yield Check(f"queue {condition.queue}", verdict, finding, advice)

@@ -1,7 +1,7 @@
 """What happens in a store now, and in the last hour: for `dueline top` and the dashboard."""
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -13,6 +13,8 @@ from dueline.coordination.worker_registry import Presence, present
 from dueline.core.attempt import Attempt
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
+from dueline.foresight.alert_monitor import raised_alerts
+from dueline.foresight.alerts import Alert
 from dueline.foresight.rates import FAILED
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.history import Follower
@@ -106,6 +108,8 @@ class Picture(NamedTuple):
       series: The points of the last hour that are known, the oldest first.
       unknown: What no live worker of a queue can do for ready jobs, in words, by queue.
       failures: The last failed attempt that was read of each task.
+      paused: The queues that are paused.
+      alerts: What is wrong, as the maintenance leader has found.
     """
 
     now_us: int
@@ -116,6 +120,8 @@ class Picture(NamedTuple):
     series: Sequence[Point] = ()
     unknown: Mapping[str, Sequence[str]] = {}
     failures: Mapping[str, Attempt] = {}
+    paused: Collection[str] = ()
+    alerts: Sequence[Alert] = ()
 
 
 class Watch:
@@ -196,6 +202,8 @@ class Watch:
             self._series(now_us, sum(count.ready for count in counts)),
             unknown,
             dict(self._failures),
+            frozenset(name for name in names if engine.catalog.settings(name).is_paused),
+            raised_alerts(engine),
         )
 
     def _counts(self, names: Sequence[str], workers: Sequence[Presence]) -> list[Counts]:

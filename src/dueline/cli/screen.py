@@ -3,7 +3,7 @@
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -21,6 +21,9 @@ from dueline.core.text import printable
 from dueline.jobs.counts import Counts
 
 HEIGHT_MIN = 12
+WARNINGS_MAX = 5
+"""Maximum number of alerts on a screen of limited height."""
+
 _FIXED_LINES = 7
 """Title, rates, three blank lines or headers, and the last line."""
 
@@ -76,26 +79,43 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
     Args: height: lines of the screen; None for no limit.
     """
     now_us, rates, counts, workers, *_ = picture
-    queue_lines, worker_lines = _shares(len(counts), len(workers), height)
+    warnings = _warnings(picture)[: None if height is None else WARNINGS_MAX]
+    room = None if height is None else height - len(warnings)
+    queue_lines, worker_lines = _shares(len(counts), len(workers), room)
     late = ["-" if us is None else span_text(us) for us in (rates.late_p50_us, rates.late_p99_us)]
     busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
     backlog = sum(count.ready for count in counts)
     return Group(
         Text(f"dueline  {printable(title)}", style="bold", no_wrap=True, overflow="ellipsis"),
         Text(
-            f"{rates.per_s():,.1f} done/s   {rates.failed} failed   start latency p50 {late[0]}  "
-            f"p99 {late[1]}   {backlog:,} ready   {sum(worker.held for worker in workers)}/"
+            f"{rates.per_s():,.1f} done/s   {rates.failed} failed/min   start latency p50 "
+            f"{late[0]}  p99 {late[1]}   {backlog:,} ready   "
+            f"{sum(worker.held for worker in workers)}/"
             f"{sum(worker.slots for worker in workers)} slots",
             no_wrap=True,
             overflow="ellipsis",
         ),
+        *warnings,
         Text(""),
-        _queues(busiest[:queue_lines], now_us),
+        _queues(busiest[:queue_lines], now_us, picture.paused),
         _rest(len(counts) - queue_lines, "queues"),
         _workers(sorted(workers, key=lambda one: -one.held)[:worker_lines], now_us),
         _rest(len(workers) - worker_lines, "workers"),
         Text("q: quit" if height is not None else "", style="dim"),
     )
+
+
+def _warnings(picture: Picture) -> list[Text]:
+    """Return a line for each alert, and for what no worker can run."""
+    lines = [
+        f"{alert.condition.queue}: {alert.condition.sentence} "
+        f"For {span_text(max(0, picture.now_us - alert.since_us), units=1)}."
+        for alert in picture.alerts
+    ]
+    lines += [f"{queue}: {text}" for queue, texts in picture.unknown.items() for text in texts]
+    return [
+        Text(printable(line), style="bold red", no_wrap=True, overflow="ellipsis") for line in lines
+    ]
 
 
 def _shares(queues: int, workers: int, height: int | None) -> tuple[int, int]:
@@ -124,14 +144,19 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def _queues(counts: Sequence[Counts], now_us: int) -> Table:
+def _queues(counts: Sequence[Counts], now_us: int, paused: Collection[str]) -> Table:
     table = _table(
         "QUEUE", "READY", "RUNNING", "SCHEDULED", "RETRYING", "DEAD", "OLDEST", "WORKERS"
     )
     for count in counts:
         oldest = count.oldest_ready_us
         table.add_row(
-            Text(count.queue, style="yellow" if count.ready and not count.workers else ""),
+            Text(
+                f"{count.queue} (paused)" if count.queue in paused else count.queue,
+                style="yellow"
+                if count.queue in paused or (count.ready and not count.workers)
+                else "",
+            ),
             f"{count.ready:,}{'+' if count.is_capped else ''}",
             f"{count.running:,}",
             f"{count.scheduled:,}",

@@ -5,7 +5,9 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Final, Literal
 
 import typer
@@ -90,6 +92,17 @@ class Session:
             )
         return config.store
 
+    def place(self, place: str | None) -> str:
+        """Return the application of a command, as it is named; empty if none is."""
+        return place or find_config(store=self._store, app=self._app).app or ""
+
+    def known_address(self, error: BaseException) -> str | None:
+        """Return the store's URL, as far as it is known where an import failed."""
+        if address := self._store or find_config(store=self._store, app=self._app).store:
+            return address
+        made = next(chain(self._imported.values(), _made_before(error)), None)
+        return None if made is None else made.url
+
     @property
     def has_application(self) -> bool:
         """Whether an application is named, by --app, DUELINE_APP or dueline.toml."""
@@ -133,6 +146,14 @@ class Session:
         """Note how a change ended that is recorded; empty: nothing of it is recorded."""
         if self._recording is not None:
             self._recording.result = result
+
+
+def _made_before(error: BaseException | None) -> Iterator[Dueline]:
+    """Yield the applications that modules had made when their import failed."""
+    while error is not None:
+        for frame, _ in walk_tb(error.__traceback__):
+            yield from (made for made in frame.f_globals.values() if isinstance(made, Dueline))
+        error = error.__cause__
 
 
 OF_THIS_PROCESS: Final = (

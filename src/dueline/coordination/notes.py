@@ -9,6 +9,8 @@ from itertools import takewhile
 from typing import TypeVar
 
 from dueline.core.codec import decode
+from dueline.core.errors import StoreCorrupt
+from dueline.core.logging import log
 from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import value_at
 from dueline.core.store import Put, Record, Records
@@ -36,9 +38,14 @@ def value(records: Records, kind: str, name: str, form: type[T]) -> T | None:
 
 
 def values(records: Records, kind: str, form: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield the names and the values of all notes of a kind."""
+    """Yield the names and the values of all notes of a kind; damaged ones are logged."""
     first = f"{kind}/"
     for record in takewhile(
         lambda record: record.key.startswith(first), records_in(records, PARTITION, after=first)
     ):
-        yield record.key.removeprefix(first), decode(record.value, form)
+        try:
+            note = decode(record.value, form)
+        except StoreCorrupt as error:
+            log.warning("the note %s is left out: %s", record.key, error)
+            continue
+        yield record.key.removeprefix(first), note

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from dueline.coordination.failed_starts import FailedStart, failed_starts
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import span_text
@@ -17,7 +18,9 @@ from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
 from dueline.durable.stopped import stopped_in
+from dueline.foresight import dead_growth
 from dueline.foresight.alerts import Alert, Miss, Signals, Stopped, Wait, after, conditions
+from dueline.foresight.dead_growth import DeadPast
 from dueline.foresight.failing_tasks import TaskPast, look_at
 from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes, run_times
@@ -73,20 +76,37 @@ class Note:
     alerts: Sequence[Alert] = ()
     seen: Seen = field(default_factory=Seen)
     tasks: Mapping[str, TaskPast] = field(default_factory=dict)
+    dead: DeadPast | None = None
 
 
 class View(NamedTuple):
-    """What all queues have in common."""
+    """What all queues have in common. failed: applications that cannot be imported, by queue."""
 
     engine: Engine
     workers: Sequence[Presence]
     times: RunTimes
     now_us: int
+    failed: Mapping[str, Sequence[FailedStart]]
 
 
 def view_of(engine: Engine) -> View:
     """Return what all queues have in common now."""
-    return View(engine, live_workers(engine), run_times(engine.store), engine.time.latest_us())
+    now_us = engine.time.latest_us()
+    times, failed = run_times(engine.store), failed_by_queue(engine)
+    return View(engine, live_workers(engine), times, now_us, failed)
+
+
+def failed_by_queue(engine: Engine) -> dict[str, list[FailedStart]]:
+    """Return the applications that cannot be imported, by the first of their queues.
+
+    Which queues an application serves is not known without it: the first queue names it then.
+    """
+    found: dict[str, list[FailedStart]] = {}
+    names = engine.catalog.names()
+    for failed in failed_starts(engine.store):
+        queue = next((name for name in failed.queues if name in names), next(iter(names), ""))
+        found.setdefault(queue, []).append(failed)
+    return found
 
 
 def judge(
@@ -101,6 +121,11 @@ def judge(
     signals, seen = _look(view, queue, target, before.seen, rates)
     raised = frozenset(alert.condition.key for alert in before.alerts)
     found = conditions(signals, raised=raised)
+    is_dead = any(alert.condition.kind == "dead" for alert in before.alerts)
+    dead, growing = dead_growth.look_at(
+        view.engine, queue, before.dead, is_raised=is_dead, now_us=view.now_us
+    )
+    found += growing
     tasks = before.tasks
     if rates is not None:
         failing = {
@@ -109,7 +134,7 @@ def judge(
         tasks, failures = look_at(tasks, rates, failing, queue=queue, now_us=view.now_us)
         found += failures
     alerts, changed = after(before.alerts, found, view.now_us)
-    return Note(alerts, seen, tasks), changed
+    return Note(alerts, seen, tasks, dead), changed
 
 
 def _look(
@@ -143,6 +168,8 @@ def _look(
         has_room=any(worker.held < worker.slots for worker in serving),
         moved_us=max(moved_us, 0 if rates is None else rates.moved_us),
         stopped=_stopped(view.engine, queue),
+        paused_us=_paused_us(view, queue),
+        failed=view.failed.get(queue, ()),
         miss=None
         if target is None
         else _rising(looks, target) or _burst(view, queue, target, serving, rates),
@@ -160,12 +187,22 @@ def _stopped(engine: Engine, queue: str) -> dict[str, Stopped]:
     return found
 
 
+def _paused_us(view: View, queue: str) -> int:
+    """Return since when the oldest ready job of a paused queue waits; 0 for none."""
+    if not view.engine.catalog.settings(queue).is_paused:
+        return 0
+    return min((at_us for _, at_us in _due(view, queue)), default=0)
+
+
 def _ready(view: View, queue: str) -> Iterator[tuple[Lane, int]]:
     """Yield the lanes with ready jobs that no pause and no limit holds, and since when."""
+    if not view.engine.catalog.settings(queue).is_paused:
+        yield from _due(view, queue)
+
+
+def _due(view: View, queue: str) -> Iterator[tuple[Lane, int]]:
     engine, now_us = view.engine, view.now_us
     settings = engine.catalog.settings(queue)
-    if settings.is_paused:
-        return
     limits = BusyLimits(engine)
     seen: set[Lane] = set()
     for page in engine.pages_of(queue, bucket_of(now_us, settings.width_us)):

@@ -13,9 +13,9 @@ from dueline.core.logging import log
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.store import Put
 from dueline.durable.stopped import forget_resumed
-from dueline.foresight.alert_engine import Note, judge, view_of
+from dueline.foresight.alert_engine import Note, failed_by_queue, judge, view_of
 from dueline.foresight.alert_settings import WEBHOOK_TASK, read_settings
-from dueline.foresight.alerts import Alert
+from dueline.foresight.alerts import Alert, cannot_start
 from dueline.foresight.rates import rates_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 
@@ -25,10 +25,22 @@ KIND: Final = "alerts"
 
 
 def raised_alerts(engine: Engine) -> list[Alert]:
-    """Return the alerts that are raised, by queue."""
+    """Return the alerts that are raised, by queue.
+
+    Applications that cannot be imported are among them at once: there may be no leader.
+    """
     names = set(engine.catalog.names())
-    found = notes.values(engine.store, KIND, Note)
-    return [alert for name, note in found if name in names for alert in note.alerts]
+    noted = notes.values(engine.store, KIND, Note)
+    found = [alert for name, note in noted if name in names for alert in note.alerts]
+    known = {alert.condition.subject for alert in found if alert.condition.kind == "import"}
+    now_us = engine.time.latest_us()
+    found += [
+        Alert(cannot_start(failed, queue, now_us), failed.since_us, failed.at_us)
+        for queue, some in failed_by_queue(engine).items()
+        for failed in some
+        if failed.key not in known
+    ]
+    return found
 
 
 def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
@@ -48,7 +60,8 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
             note, news = judge(view, name, settings.target(name), before, rates_of(engine, name))
             changed += news
             is_kept = note.alerts or note.seen.shards or before.alerts or before.seen.shards
-            if is_kept or note.tasks != before.tasks:
+            has_dead = note.dead is not None and (before.dead is None or any(note.dead.sums))
+            if is_kept or has_dead or note.tasks != before.tasks:
                 expires_us = view.now_us + DAY_US
                 version = engine.ids.token()
                 puts.append(notes.put(KIND, name, encode(note), version, expires_us=expires_us))
@@ -68,7 +81,11 @@ def task_of(queues: Queues) -> MaintenanceTask:
 
 
 def _note(engine: Engine, queue: str) -> Note:
-    return notes.value(engine.store, KIND, queue, Note) or Note()
+    try:
+        return notes.value(engine.store, KIND, queue, Note) or Note()
+    except StoreCorrupt as error:  # it is written anew
+        log.warning("the note on the alerts of the queue %s is damaged: %s", queue, error)
+        return Note()
 
 
 def enqueue_webhook(queues: Queues, queue: str, changed: Sequence[Alert]) -> None:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Final, Literal, NamedTuple
 
+from dueline.coordination.failed_starts import FailedStart
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import instant_text, span_text
 from dueline.foresight.rates import QueueRates
 from dueline.foresight.target import Target
 
-Kind = Literal["shard", "budget", "tenant", "failures", "forecast", "stopped"]
+Kind = Literal[
+    "shard", "budget", "tenant", "failures", "forecast", "stopped", "dead", "paused", "import"
+]
 Facts = Mapping[str, int | float | str]
 
 STILL_US: Final = 25 * SECOND_US
@@ -125,6 +128,8 @@ class Signals:
       workers: Live workers that serve it; `has_room`: whether one has a free slot.
       moved_us: When a job was claimed last, as far as it is known.
       stopped: Durable functions that no worker can continue, by task.
+      paused_us: Since when the oldest ready job of a paused queue waits; 0 for none.
+      failed: Applications with workers of the queue that cannot be imported.
     """
 
     queue: str
@@ -139,6 +144,8 @@ class Signals:
     moved_us: int = 0
     miss: Miss | None = None
     stopped: Mapping[str, Stopped] = field(default_factory=dict)
+    paused_us: int = 0
+    failed: Sequence[FailedStart] = ()
 
 
 def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> list[Condition]:
@@ -149,6 +156,8 @@ def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> lis
         *_starving(signals),
         *_miss(signals),
         *_stopped(signals),
+        *_paused(signals),
+        *_imports(signals),
     ]
 
 
@@ -249,6 +258,38 @@ def _stopped(signals: Signals) -> Iterator[Condition]:
             f"dueline flows list --state stopped --name {quote(task)}",
             {"stopped": number, "since_us": signals.now_us - since_us, "why": why},
         )
+
+
+def _paused(signals: Signals) -> Iterator[Condition]:
+    waits_us = signals.now_us - signals.paused_us
+    if signals.paused_us and waits_us >= STILL_US:
+        yield Condition(
+            "paused",
+            signals.queue,
+            "",
+            f"It is paused, and its oldest ready job waits for {span_text(waits_us)}.",
+            f"dueline queues resume {quote(signals.queue)}",
+            {"oldest_us": waits_us},
+        )
+
+
+def _imports(signals: Signals) -> Iterator[Condition]:
+    for failed in signals.failed:
+        yield cannot_start(failed, signals.queue, signals.now_us)
+
+
+def cannot_start(failed: FailedStart, queue: str, now_us: int) -> Condition:
+    """Return that an application cannot be imported."""
+    times = f", {failed.times} times" if failed.times > 1 else ""
+    return Condition(
+        "import",
+        queue,
+        failed.key,
+        f"A worker of {failed.place} on {failed.host} cannot start for "
+        f"{span_text(max(0, now_us - failed.since_us))}{times}: {failed.error}",
+        f"dueline worker {quote(failed.place)}",
+        {"times": failed.times, "host": failed.host},
+    )
 
 
 def after(

@@ -52,7 +52,7 @@ def test_a_picture_fits_a_small_terminal(queues: int, workers: int) -> None:
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert lines[0] == "dueline  sqlite:///jobs.db"
-    assert lines[1].startswith("10.0 done/s   30 failed   start latency p50 1ms  p99 2s   ")
+    assert lines[1].startswith("10.0 done/s   30 failed/min   start latency p50 1ms  p99 2s   ")
     assert "q: quit" in lines
 
 
@@ -78,7 +78,7 @@ def test_a_pipe_gets_one_picture(shell: Shell) -> None:
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.splitlines()
     assert lines[0] == "dueline  sqlite:///jobs.db"
-    assert " 0 failed   start latency p50 " in lines[1]
+    assert " 0 failed/min   start latency p50 " in lines[1]
     assert any(line.split()[:3] == ["default", "1", "0"] for line in lines)
     assert "\x1b" not in answer.out
 

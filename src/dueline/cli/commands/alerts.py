@@ -14,7 +14,8 @@ def alerts(context: typer.Context) -> int:
     """List the alerts that are raised now.
 
     The maintenance leader raises them: for shards that stand still, tenants that starve, tasks
-    whose failures jump, and durable functions that no worker can continue. With a target
+    whose failures jump, dead letters that grow, paused queues whose jobs wait, applications that
+    cannot be imported, and durable functions that no worker can continue. With a target
     (app.alerts), also for the error budget, and for a queue that will miss its target within the
     hour. They end by themselves. Exits 6 if an alert is raised.
 

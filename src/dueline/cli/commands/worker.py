@@ -2,9 +2,10 @@
 
 import gc
 import logging
+import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ import typer
 
 from dueline.api.application import Dueline
 from dueline.api.config import place_in_package, place_of
-from dueline.api.connect import mask
+from dueline.api.connect import check_exists, mask
 from dueline.api.connection import UNDECLARED_LIMIT
 from dueline.api.launch import known_of, launch
 from dueline.api.logs import LogSettings
@@ -23,11 +24,19 @@ from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.process_one import stay_as_process_one
 from dueline.cli.reload import run_again_and_again
-from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
+from dueline.cli.session import OF_THIS_PROCESS, Session, is_of_this_process, session_of
+from dueline.coordination import failed_starts
+from dueline.coordination.failed_starts import FailedStart
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
-from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+from dueline.core.errors import (
+    BadInput,
+    ConfigError,
+    DuelineError,
+    StoreCorrupt,
+    StoreUnavailable,
+)
 from dueline.core.limit_names import semaphore_of
 from dueline.core.text import one_line
 from dueline.core.version import VERSION
@@ -113,7 +122,13 @@ def worker(
     serving = _slots(queue) if queue else None
     settings = _log_settings(log_level, log_format, quiet=quiet, verbose=verbose)
     settings.show_own()
-    application = session_of(context).application(app)
+    session = session_of(context)
+    try:
+        application = session.application(app)
+        _ = application.tasks  # imports what it includes
+    except ConfigError as error:
+        _record_failure(session, app, tuple(serving or ()), error)
+        raise
     settings.show_others()  # unless the application has configured them
     if processes:
         settings.give_to_children()
@@ -124,12 +139,32 @@ def worker(
     slots = f"{concurrency} slots, {processes or 'no'} child process{'es' * (processes != 1)}"
     without = ", no maintenance" * (not monitor) + ", no prefetch" * (not prefetch)
     _greet(application, serving, slots + without)
+    with suppress(DuelineError):  # the worker waits for the store
+        failed_starts.clear(application.engine, session.place(app))
     with tuned():
         stopped_by = launch(application, plan)
     if stopped_by is not None:
         StopDeadline(0).stopped(SIGNALLED + stopped_by, hurry=True)  # the exit waits for others
     _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
     return 0 if stopped_by is None else SIGNALLED + stopped_by
+
+
+def _record_failure(
+    session: Session, app: str | None, queues: tuple[str, ...], error: ConfigError
+) -> None:
+    """Leave word in the store, if it is known, that this machine cannot import the application."""
+    with suppress(DuelineError):
+        address = session.known_address(error)
+        if address is None or is_of_this_process(address):
+            return
+        check_exists(address)
+        found = Dueline(address)
+        try:
+            why = one_line(error.message)
+            failed = FailedStart(session.place(app), socket.gethostname(), why, queues)
+            failed_starts.record(found.engine, failed)
+        finally:
+            found.close()
 
 
 def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) -> None:
