@@ -12,7 +12,9 @@ from dueline import BadInput, JobFailed, JobTimeout, Retry
 from dueline.contrib.celery import (
     AsyncResult,
     Celery,
+    Ignore,
     MaxRetriesExceededError,
+    Reject,
     application,
     calls,
     chain,
@@ -21,10 +23,14 @@ from dueline.contrib.celery import (
     group,
     schedule,
     shared_task,
+    signals,
     signature,
 )
 from dueline.contrib.celery.task import BoundTask, CeleryTask
+from dueline.core.call_options import read_options
+from dueline.core.job import Job
 from dueline.limits.rate import check_rate
+from tests.harness.programs import wait_for
 
 Make = Callable[..., Celery]
 Call = Callable[[Celery, CeleryTask], object]
@@ -37,6 +43,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.setattr(calls, "apps", made)
     monkeypatch.setattr(application, "apps", made)
     monkeypatch.setattr(application, "_shared", [])
+    monkeypatch.setattr(signals, "apps", made)
+    monkeypatch.setattr(signals, "_receivers", [])
     yield lambda **options: Celery("shop", broker="memory://", **options)
     for app in made:
         app.close()
@@ -353,11 +361,12 @@ def test_schedules_of_the_real_celery_are_read_too(app: Celery, add: CeleryTask)
         (lambda app, add: add.delay(1).get(interval=3), "`interval`"),
         (lambda app, add: setattr(app.conf, "worker_concurrency", 4), "dueline worker"),
         (lambda app, add: app.conf.update(task_serializer="pickle"), "'json', which always"),
-        (lambda app, add: app.conf.update({"task_routes": {}}), "queue= of the tasks"),
+        (lambda app, add: app.conf.update({"task_routes": {}}), "above the first task"),
         (lambda app, add: setattr(app.conf, "imports", ["shop"]), "Celery(include=[...])"),
-        (lambda app, add: setattr(app.conf, "task_ignore_result", True), "ignore_result=True of"),
+        (lambda app, add: setattr(app.conf, "task_queues", []), "without kombu.Queue"),
+        (lambda app, add: setattr(app.conf, "result_expires", None), "a duration in seconds"),
         (lambda app, add: setattr(app.conf, "CELERY_TIMEZONE", "UTC"), "lower-case name"),
-        (lambda app, add: app.task(expires=3)(len), "expires= of `apply_async`"),
+        (lambda app, add: signals.task_failure.connect(lambda einfo=None: None), "`einfo`"),
         (lambda app, add: app.autodiscover_tasks(), "not named"),
         (lambda app, add: crontab(day_of_week=1, day_of_month="1-7"), "mon#1"),
         (lambda app, add: app.add_periodic_task(object(), add.s(1)), "kind object"),
@@ -402,8 +411,8 @@ def test_a_schedule_of_an_unknown_task_is_refused(app: Celery, add: CeleryTask) 
 
 def test_names_that_are_not_there_say_what_to_write() -> None:
     module: Any = sys.modules["dueline.contrib.celery"]
-    with pytest.raises(ImportError, match="Cancel"):
-        _ = module.Ignore
+    with pytest.raises(ImportError, match="AsyncResult"):
+        _ = module.GroupResult
     with pytest.raises(AttributeError, match="no attribute"):
         _ = module.gone
 
@@ -411,10 +420,8 @@ def test_names_that_are_not_there_say_what_to_write() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "said"),
     [
-        ("signals", "task_failure", r'@app\.on\("dead"\)'),
         ("signals", "worker_process_init", "lazily"),
         ("exceptions", "Retry", r"self\.retry"),
-        ("exceptions", "Reject", "Snooze"),
         ("schedules", "solar", "runs daily"),
         ("canvas", "signature", "from dueline.contrib.celery import signature"),
         ("result", "GroupResult", "AsyncResult"),
@@ -437,3 +444,125 @@ def test_exceptions_have_the_module_of_celery() -> None:
     assert exceptions.MaxRetriesExceededError is MaxRetriesExceededError
     assert exceptions.SoftTimeLimitExceeded is JobTimeout
     assert exceptions.TimeoutError is TimeoutError
+
+
+def row_of(app: Celery, result: AsyncResult) -> Job:
+    row = app.engine.store.find([bytes.fromhex(result.id)])[0]  # type: ignore[list-item]
+    assert row is not None
+    return row
+
+
+# --- what maps since it was first left out ---
+
+
+def test_settings_of_all_tasks_and_routes_and_annotations(make: Make) -> None:
+    app = make(priorities="rabbitmq")
+    app.conf.update(
+        task_time_limit=30,
+        task_soft_time_limit=20,
+        task_default_queue="main",
+        task_track_started=True,
+        result_expires=7,
+        task_routes=[{"shop.mail.*": {"queue": "mail", "priority": 3}}, ("shop.cpu", "cpu")],
+        task_annotations={"*": {"max_retries": 1}, "shop.cpu": {"rate_limit": "10/s"}},
+    )
+    plain = app.task(name="shop.plain")(lambda: 1)
+    mail = app.task(name="shop.mail.send", soft_time_limit=5)(lambda: 2)
+    cpu = app.task(name="shop.cpu", queue="own")(lambda: 3)
+    handlers = {task.name: task.task.handler for task in (plain, mail, cpu)}
+    assert {handler.retry.attempts for handler in handlers.values()} == {2}
+    for task, queue in ((plain, "main"), (mail, "mail"), (cpu, "own")):
+        result = task.delay()
+        assert app.admin.get(result.id).summary.queue == queue
+        terms = read_options(row_of(app, result).opts).terms
+        assert terms is not None
+        assert terms.keep_us == 7_000_000
+    assert app.admin.get(mail.delay().id).summary.priority == 3
+    assert app.admin.get(cpu.delay().id).summary.limits == ("rate-shop-cpu",)
+
+
+@pytest.mark.parametrize(
+    "routes", [lambda name: None, ["shop.routes.route"], {"shop.*": {"exchange": "x"}}]
+)
+def test_routes_that_cannot_map_are_refused_when_they_are_set(make: Make, routes: object) -> None:
+    with pytest.raises(BadInput, match=r"no counterpart"):
+        make().conf.task_routes = routes
+
+
+def test_update_state_is_seen_while_the_task_runs(app: Celery) -> None:
+    seen: list[object] = []
+
+    @app.task(bind=True, name="slow")
+    def slow(self: BoundTask) -> str:
+        self.update_state(state="PROGRESS", meta={"done": 3, "total": 9})
+        result = app.AsyncResult(self.request.id)
+        wait_for(lambda: result.info, "the note is stored")
+        seen.extend([result.state, result.info])
+        return "done"
+
+    result = slow.delay()
+    assert (result.state, result.info) == ("PENDING", None)
+    work(app)
+    assert seen == ["PROGRESS", {"done": 3, "total": 9}]
+    assert (result.state, result.info) == ("SUCCESS", "done")
+
+
+def test_ignored_and_rejected_tasks_end_or_run_again(app: Celery) -> None:
+    runs: list[str] = []
+
+    @app.task(name="odd")
+    def odd(how: str) -> None:
+        runs.append(how)
+        if how == "ignore":
+            raise Ignore
+        if how == "reject":
+            raise Reject("bad data")
+        if runs.count(how) < 2:
+            raise Reject("later", requeue=True)
+
+    results = [odd.delay(how) for how in ("ignore", "reject", "requeue")]
+    work(app)
+    results[2].handle.retry()  # its second is not over
+    work(app)
+    assert [result.state for result in results] == ["REVOKED", "REVOKED", "SUCCESS"]
+    assert runs.count("requeue") == 2
+
+
+def test_headers_and_expires_travel_with_the_call(app: Celery) -> None:
+    @app.task(bind=True, name="told", expires=60)
+    def told(self: BoundTask) -> str:
+        return str(self.request.headers["trace"])
+
+    result = told.apply_async(headers={"trace": "abc"})
+    assert app.admin.get(result.id).expires_us > 0
+    work(app)
+    assert result.get(5) == "abc"
+
+
+def test_signals_call_their_receivers(make: Make) -> None:
+    said: list[tuple[object, ...]] = []
+
+    @signals.task_failure.connect
+    def failed(sender: CeleryTask, task_id: str, exception: Exception, **_: object) -> None:
+        said.append(("failed", sender.name, task_id, str(exception)))
+
+    app = make()
+
+    @app.task(name="good")
+    def good() -> int:
+        return 1
+
+    @app.task(name="bad", max_retries=0)
+    def bad() -> None:
+        raise ValueError("no")
+
+    signals.task_prerun.connect(lambda task_id: said.append(("ran", task_id)), sender=good)
+    signals.task_postrun.connect(lambda state, **_: said.append(("post", state)))
+    signals.after_task_publish.connect(lambda headers: said.append(("sent", headers["task"])))
+    first, second = good.delay(), bad.delay()
+    work(app)
+    assert ("failed", "bad", second.id, "ValueError: no") in said
+    assert ("ran", first.id) in said
+    assert ("ran", second.id) not in said
+    assert said.count(("post", "SUCCESS")) == said.count(("post", "FAILURE")) == 1
+    assert said[:2] == [("sent", "good"), ("sent", "bad")]

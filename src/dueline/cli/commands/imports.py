@@ -1,11 +1,13 @@
 """`dueline import`: take over the schedules of other libraries, and the jobs of RQ."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -24,6 +26,7 @@ from dueline.core.errors import BadInput, ConfigError, DuelineError
 from dueline.schedules.schedule import check_name
 
 COLUMNS = ("schedule", "task", "when", "verdict", "finding")
+CHECK_COLUMNS = ("place", "word", "finding")
 JOB_COLUMNS = ("queue", "state", "task", "jobs", "verdict", "finding", "example")
 
 imports = typer.Typer(help="Take over schedules and jobs of other libraries.")
@@ -52,11 +55,14 @@ _RQ = _Library(
     " again within 24 hours.\n\n",
 )  # fmt: skip
 
+_CELERY = _Library(
+    "celery", "the beat_schedule of a Celery application; with --check, name what does not map.",
+    "MODULE:ATTR", "The Celery application.", "shop.celery:app --check",
+    "With --check, its source is read, and nothing is imported or run: each word without a"
+    " counterpart has its file and line.\n\n",
+)  # fmt: skip
+
 _LIBRARIES = (
-    _Library(
-        "celery", "the beat_schedule of a Celery application.", "MODULE:ATTR",
-        "The Celery application.", "shop.celery:app",
-    ),
     _Library(
         "django-celery-beat", "the periodic tasks of django-celery-beat.", "MODULE",
         "Settings module of the Django site.", "mysite.settings",
@@ -89,6 +95,49 @@ def _help(library: _Library) -> str:
         f"Import {library.what}\n\n{library.more}Exits 5 if something cannot be imported.\n\n"
         f"Example: dueline import {library.name} {library.example}"
     )
+
+
+@imports.command("celery", help=_help(_CELERY))
+def celery(
+    context: typer.Context,
+    place: Annotated[str, argument(_CELERY.metavar, _CELERY.place)],
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="List what of the source does not map; run nothing.")
+    ] = False,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import schedules of Celery, or check an application."""
+    if check:
+        return _check_source(context, place)
+    return _import(context, "celery", place, tasks or (), apply=apply)
+
+
+def _check_source(context: typer.Context, place: str) -> int:
+    from dueline.contrib.celery.check import check as check_celery  # noqa: PLC0415  (slow to load)
+
+    sys.path.insert(0, str(Path.cwd()))
+    files, findings = check_celery(place)
+    here = Path.cwd()
+    shown: list[Entry] = [
+        {
+            "place": f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}",
+            "word": word,
+            "finding": finding,
+        }
+        for path, line, word, finding in findings
+    ]
+    output = Output(session_of(context).form, SystemClock().wall_us(), {"command": "import celery"})
+    output.entries(shown, CHECK_COLUMNS, count=len(shown))
+    note(f"Files: {len(files)}. {_verdict(len(shown))}")
+    return Exit.REFUSED if shown else Exit.DONE
+
+
+def _verdict(count: int) -> str:
+    if not count:
+        return "All of it maps: import from dueline.contrib.celery instead of celery."
+    return f"Not mapped: {count}. The rest maps by importing from dueline.contrib.celery."
 
 
 @imports.command("rq", help=_help(_RQ))

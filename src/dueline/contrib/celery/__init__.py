@@ -9,14 +9,22 @@ from dueline.contrib.celery.application import Celery, shared_task
 from dueline.contrib.celery.canvas import chain, chord, group
 from dueline.contrib.celery.result import AsyncResult
 from dueline.contrib.celery.schedules import crontab, schedule
-from dueline.contrib.celery.task import MaxRetriesExceededError, Signature, signature
+from dueline.contrib.celery.task import (
+    Ignore,
+    MaxRetriesExceededError,
+    Reject,
+    Signature,
+    signature,
+)
 from dueline.contrib.celery.words import NAMES, names_elsewhere
 from dueline.core.errors import JobTimeout as SoftTimeLimitExceeded
 
 __all__ = [
     "AsyncResult",
     "Celery",
+    "Ignore",
     "MaxRetriesExceededError",
+    "Reject",
     "Signature",
     "SoftTimeLimitExceeded",
     "chain",

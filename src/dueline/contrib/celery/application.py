@@ -8,6 +8,8 @@ from dueline.api.task_declaration import task_name
 from dueline.contrib.celery.calls import CallWords, Priorities, apps, current_app
 from dueline.contrib.celery.result import AsyncResult
 from dueline.contrib.celery.schedules import crontab
+from dueline.contrib.celery.settings import Settings
+from dueline.contrib.celery.signals import listen_in
 from dueline.contrib.celery.task import CeleryTask, Signature, bound, signature
 from dueline.contrib.celery.words import APP, SETTINGS, TASK, refuse, refuse_attribute
 from dueline.contrib.schedule_sources.celery import timing_of
@@ -24,47 +26,6 @@ _RATE: Final = re.compile(r"(\d+)(?:/([smh]))?")
 _BROKERS: Final = ("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp", "sqs", "kafka")
 
 _shared: "list[SharedTask]" = []
-
-
-class Settings:
-    """The settings that have a counterpart: `app.conf`."""
-
-    beat_schedule: Mapping[str, Mapping[str, Any]]
-    timezone: str
-
-    def __init__(self, app: "Celery") -> None:
-        self.__dict__.update(app=app, beat_schedule={}, timezone="UTC")
-
-    def update(self, *settings: Mapping[str, Any], **named: Any) -> None:
-        """Change several settings."""
-        for name, value in [*(item for some in settings for item in some.items()), *named.items()]:
-            setattr(self, name, value)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        as_ever = {
-            "enable_utc": True,
-            "task_serializer": "json",
-            "result_serializer": "json",
-            "accept_content": ["json"],
-            "task_acks_late": True,
-            "task_reject_on_worker_lost": True,
-        }
-        if name in as_ever and value == as_ever[name]:
-            return
-        if name not in ("beat_schedule", "timezone"):
-            word = next((word for start, word in SETTINGS.items() if name.startswith(start)), None)
-            if name in as_ever:
-                word = f"{as_ever[name]!r}, which always holds"
-            refuse([name], {name: word} if word else {}, "`app.conf`")
-        self.__dict__[name] = value
-        app: Celery = self.__dict__["app"]
-        if name == "beat_schedule" and app.is_open:
-            app.declare_beat()
-
-    __setitem__ = __setattr__
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(name, {}, "`app.conf`")
 
 
 class Celery(CallWords):
@@ -101,10 +62,16 @@ class Celery(CallWords):
         self._named: dict[str, CeleryTask] = {}
         self._scheduled: set[str] = set()
         apps.append(self)
+        listen_in(self)
         for shared in _shared:
             self._register(shared.function, **shared.options)
 
     # Tasks
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a task is registered."""
+        return bool(self._named)
 
     @overload  # type: ignore[override]
     def task(self, function: Callable[..., Any], /) -> CeleryTask: ...
@@ -119,7 +86,7 @@ class Celery(CallWords):
             **options: bind, name, queue, priority, max_retries (3), default_retry_delay (180 s),
                 autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff, retry_backoff_max
                 (600 s), retry_jitter (True), rate_limit (across all workers), soft_time_limit,
-                time_limit (in workers with child processes), acks_late (always True) and
+                time_limit (in workers with child processes), expires, acks_late (always True) and
                 ignore_result.
 
         Returns:
@@ -133,11 +100,17 @@ class Celery(CallWords):
         return lambda function: self._register(function, **options)
 
     def _register(
+        self, function: Callable[..., Any], *, name: str | None = None, **given: Any
+    ) -> CeleryTask:
+        own_name = task_name(function, name)
+        return self.made(function, own_name, **self.conf.options_of(own_name, given))
+
+    def made(
         self,
         function: Callable[..., Any],
+        own_name: str,
         *,
         bind: bool = False,
-        name: str | None = None,
         queue: str = "default",
         priority: int | None = None,
         max_retries: int | None = 3,
@@ -148,8 +121,10 @@ class Celery(CallWords):
         acks_late: bool = True,
         reject_on_worker_lost: bool = True,
         ignore_result: bool = False,
+        expires: float | None = None,
         **retrying: Any,
     ) -> CeleryTask:
+        """Register a function as a task with these options; see `task`."""
         if max_retries is None:
             raise BadInput("Retries without end do not exist.", hint="Use max_retries=99.")
         if not acks_late or not reject_on_worker_lost:
@@ -163,13 +138,12 @@ class Celery(CallWords):
         refuse(given, {}, "`retry_kwargs`")
         made = CeleryTask(self)
         made.max_retries, made.default_retry_delay = max_retries, default_retry_delay
-        made.ignore_result = ignore_result
-        own_name = task_name(function, name)
+        made.ignore_result, made.expires = ignore_result, expires
         made.task = super().task(
             name=own_name,
             queue=queue,
             priority=self.priority_of(priority) or 0,
-            retry=_retry_of(max_retries + 1, default_retry_delay, **retrying),
+            retry=retry_of(max_retries + 1, default_retry_delay, **retrying),
             timeout=soft_time_limit,
             kill_after=time_limit,
             limits=self._rate_of(own_name, rate_limit),
@@ -314,7 +288,7 @@ def shared_task(*function: Callable[..., Any], **options: Any) -> Any:
     return share(*function) if function else share
 
 
-def _retry_of(
+def retry_of(
     attempts: int,
     delay: float,
     *,

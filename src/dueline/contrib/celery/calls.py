@@ -1,5 +1,6 @@
 """Options of calls, and the applications of this process."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -35,6 +36,7 @@ class CallWords(Dueline):
         time_limit: float | None = None,
         soft_time_limit: float | None = None,
         ignore_result: bool | None = None,
+        headers: Mapping[str, str] | None = None,
         **unknown: object,
     ) -> dict[str, Any]:
         """Return options of `apply_async` as those of `using`."""
@@ -48,6 +50,7 @@ class CallWords(Dueline):
             "kill_after": time_limit,
             "timeout": soft_time_limit,
             "keep": 0 if ignore_result else None,
+            "headers": headers,
         }
 
     def aware(self, instant: datetime) -> datetime:

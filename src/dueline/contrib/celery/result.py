@@ -1,5 +1,6 @@
 """Results of tasks and workflows."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -14,6 +15,9 @@ _STATES: Final = {
     "done": "SUCCESS", "dead": "FAILURE", "failed": "FAILURE", "lost": "FAILURE",
     "cancelled": "REVOKED", "expired": "REVOKED",
 }  # fmt: skip
+STATE: Final = "celery_state"
+"""Name of the note that keeps the state of `update_state`."""
+
 _ENDED: Final = ("SUCCESS", "FAILURE", "REVOKED")
 
 
@@ -49,11 +53,15 @@ class AsyncResult:
 
     @property
     def status(self) -> str:
-        """PENDING, STARTED, RETRY, SUCCESS, FAILURE or REVOKED; PENDING if it is unknown."""
+        """PENDING, STARTED or the state of `update_state`, RETRY, SUCCESS, FAILURE or REVOKED.
+
+        PENDING if the job is unknown.
+        """
         try:
-            return _STATES[self.handle.status]
+            state = _STATES[self.handle.status]
         except NotFound:
             return "PENDING"
+        return str(self._notes().get(STATE, state)) if state == "STARTED" else state
 
     state = status
 
@@ -86,8 +94,19 @@ class AsyncResult:
 
     @property
     def result(self) -> Any:
-        """The result, or the failure; None before the end."""
-        return self.get(0, propagate=False) if self.ready() else None
+        """The result, or the failure; before the end, what `update_state` noted, or None."""
+        if self.ready():
+            return self.get(0, propagate=False)
+        return {name: value for name, value in self._notes().items() if name != STATE} or None
+
+    info = result
+
+    def _notes(self) -> Mapping[str, Any]:
+        if isinstance(self.handle, Flow):
+            return {}
+        with suppress(NotFound):
+            return self.handle.meta
+        return {}
 
     def ready(self) -> bool:
         """Return whether it has ended."""

@@ -10,18 +10,37 @@ from typing import Annotated, Any, Final, NoReturn
 from dueline.api.task import AsyncTask, Task, Using
 from dueline.contrib.celery.calls import CallWords, current_app
 from dueline.contrib.celery.canvas import Canvas, with_error
-from dueline.contrib.celery.result import AsyncResult
+from dueline.contrib.celery.result import STATE, AsyncResult
 from dueline.contrib.celery.words import OBJECT, refuse, refuse_attribute
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput
 from dueline.core.retry import ATTEMPTS_MAX
-from dueline.tasks.handler import Context
+from dueline.tasks.handler import Cancel, Context, Snooze
 from dueline.workflows import parts
 from dueline.workflows.parts import Part, Step
 
 Links = Canvas | Sequence[Canvas] | None
 
 _Retries: Final = Annotated[int, integer(0, ATTEMPTS_MAX - 1)]
+
+
+REQUEUED_S: Final = 1.0
+"""Wait of a task that is rejected to run again."""
+
+
+class Ignore(Cancel):
+    """Raised in a task: end it, without a result."""
+
+
+class Reject(Cancel):
+    """Raised in a task: end it, or with `requeue=True` run it again, which spends no retry."""
+
+    def __new__(cls, reason: object = "", *, requeue: bool = False) -> Any:  # noqa: ARG004
+        """Return the exception that says what to do."""
+        return Snooze(REQUEUED_S) if requeue else super().__new__(cls)
+
+    def __init__(self, reason: object = "", *, requeue: bool = False) -> None:  # noqa: ARG002
+        super().__init__(str(reason) or "rejected")
 
 
 class MaxRetriesExceededError(Exception):
@@ -60,7 +79,8 @@ class Signature(Canvas):
 
     def step(self) -> Step:
         """Return its call as a step, without its links."""
-        using = self.task.using(**self.app.call_options(**self.options))
+        options = {"expires": self.task.expires, **self.options}
+        using = self.task.using(**self.app.call_options(**options))
         made: Step = using.step(*self.args, **self.kwargs)
         return made.alone() if self.immutable else made
 
@@ -88,6 +108,7 @@ class CeleryTask:
     max_retries = 3
     default_retry_delay: float = 180
     ignore_result = False
+    expires: float | None = None
     task: Task[..., Any] | AsyncTask[..., Any]
 
     def __init__(self, app: CallWords) -> None:
@@ -124,8 +145,8 @@ class CeleryTask:
             link: Signatures of tasks that run with the result.
             link_error: Signature of the task that runs if this one fails; the description of the
                 failure, a dict, is its first argument.
-            **options: countdown, eta, expires, queue and priority; without a link also time_limit,
-                soft_time_limit and ignore_result.
+            **options: countdown, eta, expires, queue, priority and headers; without a link also
+                time_limit, soft_time_limit and ignore_result.
 
         Returns:
             The result of this task, without that of its links.
@@ -135,7 +156,11 @@ class CeleryTask:
         """
         if link is None and link_error is None:
             options.setdefault("ignore_result", self.ignore_result)
-            using = self.task.using(**self.app.call_options(**options))
+            options.setdefault("expires", self.expires)
+            given = self.app.call_options(**options)
+            if not options["ignore_result"]:
+                given["keep"] = self.app.conf.result_expires
+            using = self.task.using(**given)
             job = using.enqueue(*args, **(kwargs or {}))
             return AsyncResult(job, ignored=bool(options["ignore_result"]))
         own = Signature(self, args, kwargs or {}, {**options, "link": link})
@@ -213,13 +238,13 @@ class Request:
         self.retries = context.attempt - 1
         self.task = context.task
         self.queue = context.queue
+        self.headers = context.headers
 
     def __getattr__(self, name: str) -> NoReturn:
         words = {
             "args": "the arguments of the function",
             "kwargs": "the arguments of the function",
             "delivery_info": "self.request.queue",
-            "headers": "an argument of the task",
         }
         refuse_attribute(name, words, "The request")
 
@@ -237,6 +262,26 @@ class BoundTask(CeleryTask):
     def request(self) -> Request:
         """The running job."""
         return Request(self.context)
+
+    def update_state(
+        self,
+        task_id: str | None = None,
+        state: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note a state and small values, which `result.state` and `result.info` have meanwhile.
+
+        Args:
+            task_id: The id of this job.
+            state: Name of the state, such as "PROGRESS".
+            meta: Values by name, up to 4 KiB as JSON.
+
+        Raises:
+            BadInput: The id is of another job, or the values are too large.
+        """
+        if task_id not in (None, self.request.id):
+            raise BadInput("A task can only update its own state.", hint="Leave `task_id` out.")
+        self.context.set_meta(**{**(meta or {}), **({STATE: state} if state else {})})
 
     def retry(
         self,

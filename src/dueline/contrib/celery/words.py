@@ -8,7 +8,6 @@ from dueline.core.errors import BadInput
 TASK: Final[Mapping[str, str]] = {
     "base": "functions, and @app.middleware for what is around them",
     "compression": "app.payloads.use(compress_above=8192)",
-    "expires": "expires= of `apply_async`",
     "pydantic": "annotations: dueline checks arguments against them",
     "serializer": "JSON, the default, or app.payloads.use(...)",
     "store_errors_even_if_ignored": "nothing: a dead-letter job keeps its error",
@@ -22,7 +21,6 @@ CALL: Final[Mapping[str, str]] = {
     "connection": "using(tx=...) for a transaction of yours",
     "exchange": "queue=",
     "group_id": "group(...)",
-    "headers": "an argument of the task",
     "producer": "nothing: the application has one store",
     "retry": "nothing: an error of the store is raised, and says what was stored",
     "routing_key": "queue=",
@@ -32,24 +30,17 @@ CALL: Final[Mapping[str, str]] = {
 }
 SETTINGS: Final[Mapping[str, str]] = {
     "CELERY": "the lower-case name, such as timezone",
+    "broker_transport": "nothing: a job runs again when the lease of its worker ends",
     "broker": "Celery(broker='sqlite:///jobs.db'), or DUELINE_STORE",
     "database": "nothing: results are in the store",
     "imports": "Celery(include=[...])",
     "include": "Celery(include=[...])",
     "redis": "nothing: results are in the store",
     "result_backend": "nothing: results are in the store",
-    "result_expires": "app.queue('default', keep=...)",
     "result": "app.queue('default', keep=...)",
     "task_always_eager": "@pytest.mark.dueline(inline=True) above a test",
-    "task_default_queue": "queue= of the tasks",
     "task_default_priority": "priority= of the tasks",
-    "task_default_rate_limit": "rate_limit= of the tasks",
-    "task_ignore_result": "ignore_result=True of the tasks",
-    "task_routes": "queue= of the tasks",
-    "task_soft_time_limit": "soft_time_limit= of the tasks",
-    "task_time_limit": "time_limit= of the tasks",
-    "task_queue": "queue= of the tasks, and app.queue(...)",
-    "task_track_started": "nothing: the state STARTED is always known",
+    "task_queue": "queue= of the tasks, and app.queue(...), without kombu.Queue",
     "worker": "the options of `dueline worker`, such as --concurrency",
 }
 APP: Final[Mapping[str, str]] = {
@@ -77,7 +68,7 @@ OBJECT: Final[Mapping[str, str]] = {
     "starmap": "using().enqueue_many([...])",
     "then": "link=",
     "traceback": "`dueline jobs show ID`",
-    "update_state": "a plain task with `ctx: Context` and ctx.progress(done, total, note)",
+    "update_state": "`self.update_state` in a task with bind=True",
 }
 WORKFLOW: Final[Mapping[str, str]] = {
     "apply": "delay(), and a worker in the test",
@@ -89,8 +80,6 @@ WORKFLOW: Final[Mapping[str, str]] = {
 }
 NAMES: Final[Mapping[str, str]] = {
     "GroupResult": "AsyncResult, which a group returns, too",
-    "Ignore": "raise dueline.Cancel(...)",
-    "Reject": "raise dueline.Cancel(...), or dueline.Snooze(60) to run again",
     "ResultSet": "a group, or get() of each result",
     "Retry": "self.retry(...)",
     "Task": "functions with @app.task; share code by @app.middleware or plain functions",
@@ -107,22 +96,19 @@ UTILS: Final[Mapping[str, str]] = {
     "log": "logging.getLogger(__name__) instead of get_task_logger(__name__)"
 }
 SIGNALS: Final[Mapping[str, str]] = {
-    "after_task_publish": '@app.on("after_enqueue")',
-    "before_task_publish": '@app.on("before_enqueue")',
     "celeryd_init": "code in the module of the application",
     "setup_logging": "logging.basicConfig(...) in the module of the application, which is kept",
-    "task_failure": '@app.on("dead")',
-    "task_postrun": '@app.on("after_run")',
-    "task_prerun": '@app.on("before_run")',
-    "task_retry": '@app.on("retry")',
-    "task_revoked": '@app.on("cancelled")',
-    "task_success": '@app.on("done")',
     "worker_init": "what handlers open lazily, or @app.middleware",
     "worker_process_init": "what handlers open lazily, or @app.middleware",
     "worker_process_shutdown": "atexit.register(...)",
     "worker_ready": "`/readyz` of `dueline worker --http`",
     "worker_shutdown": "atexit.register(...)",
 }
+
+
+def setting_word(name: str) -> str | None:
+    """Return what to write instead of a setting; None if it can be left out."""
+    return next((word for start, word in SETTINGS.items() if name.startswith(start)), None)
 
 
 def refuse(names: Iterable[str], words: Mapping[str, str], where: str) -> None:
@@ -136,8 +122,9 @@ def refuse(names: Iterable[str], words: Mapping[str, str], where: str) -> None:
 def refuse_attribute(name: str, words: Mapping[str, str], what: object) -> NoReturn:
     """Raise AttributeError for a method of Celery, with what to write instead."""
     if name in words:
-        raise AttributeError(f"{what} has no counterpart of Celery's `{name}`. Use {words[name]}.")
-    raise AttributeError(f"{what} has no attribute {name!r}.")
+        # Python adds a stop before its own suggestion.
+        raise AttributeError(f"{what} has no counterpart of Celery's `{name}`. Use {words[name]}")
+    raise AttributeError(f"{what} has no attribute {name!r}")
 
 
 def names_elsewhere(words: Mapping[str, str], module: str) -> Callable[[str], NoReturn]:
