@@ -41,7 +41,8 @@ def test_the_first_screen_says_what_was_lost_late_and_unfair(tmp_path: Path) -> 
     tiles = re.findall(r'<div class="tile.*?</div>', written(tmp_path))
     text = [re.sub("<[^>]*>", " ", tile) for tile in tiles]
     assert [one.split()[0] for one in text] == [
-        "Lost", "Start", "Fairness", "Dead-letter", "Done", "Backlog",
+        "Lost", "Start", "Fairness", "Dead-letter", "Done", "Backlog", "Failing", "Waiting",
+        "Handler",
     ]  # fmt: skip
     assert "not audited" in text[0]
     assert "dueline pipeline audit --store" in text[0]

@@ -109,7 +109,7 @@ def lines(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int) -> str:
     """Draw a step line for each kind; numbers are seconds on a logarithmic axis.
 
     Args:
-        rows: start, end (milliseconds), kind, n; n is null where nothing is known.
+        rows: start, end (milliseconds), kind, n, words; n is null where nothing is known.
         kinds: The kinds.
         axis: The axis of time.
         width: Width of the picture.
@@ -128,7 +128,8 @@ def lines(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int) -> str:
     layers: list[Spec] = [
         {"mark": {"type": "rule", "strokeWidth": 2.5},
          "encoding": {**_time(axis), "description": {"field": "words"}}},
-        {"mark": {"type": "line", "strokeWidth": 1, "interpolate": "monotone", "opacity": 0.6},
+        {"mark": {"type": "line", "strokeWidth": 1, "interpolate": "monotone", "opacity": 0.6,
+                  "aria": False},
          "encoding": {"x": {"field": "middle", "type": "temporal", "scale": _period(axis)},
                       "detail": {"field": "kind"}}},
     ]  # fmt: skip
@@ -229,7 +230,7 @@ def _in_page(drawn: str) -> str:
     """Return a picture as a part of a page: with its colors, and titles for its marks."""
     drawn = re.sub(r' (xmlns(:\w+)?|version|class|style|aria-roledescription)="[^"]*"', "", drawn)
     drawn = re.sub(
-        r'<path aria-label="([^"]*)"([^>]*?)/>', r"<path\2><title>\1</title></path>", drawn
+        r'<(path|line) aria-label="([^"]*)"([^>]*?)/>', r"<\1\3><title>\2</title></\1>", drawn
     )
     for colour, name in _VARIABLES.items():
         drawn = drawn.replace(colour, f"var(--{name})")

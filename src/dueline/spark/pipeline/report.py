@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.durations import span_text
 from dueline.spark.pipeline import charts, report_week
+from dueline.spark.pipeline.asking import QUESTIONS, answer_to
 from dueline.spark.pipeline.audit_rules import RULES
 from dueline.spark.pipeline.queries import Derived, Duck, View, lines_of, text_of
+from dueline.spark.pipeline.report_answers import ANSWERS
 from dueline.spark.pipeline.report_page import Tile, code, page_of, section, table
 from dueline.spark.pipeline.thresholds import MINUTE_US, OBJECTIVE
 
@@ -187,12 +189,13 @@ class Report:
         throughput = self._read(_THROUGHPUT, "gold_minute")
         late = self._read(_STEPS, "gold_lateness", "steps")
         week = self._read(report_week.HOURS, "gold_lateness", "steps")
+        hours = self._read(report_week.LOAD, "gold_minute")
         late_tenants = self._read(_OVER, "fairness")
         backlog = self._backlog(bins)
         causes = self._causes()
         tiles = [
             self._lost(), self._late(late), self._fair(), _failed(throughput, causes),
-            _done(throughput, bins), _waiting(backlog, bins),
+            _done(throughput, bins), _waiting(backlog, bins), *self._answers(),
         ]  # fmt: skip
         ends = (_stamp(at_us, self._grain_us) for at_us in (bounds["first_us"], end_us))
         head = f"{' to '.join(ends)}, {bounds['attempts']:,} attempts. {made}"
@@ -203,7 +206,7 @@ class Report:
             section(f"Ended attempts, {each}", _ended(throughput, bins)),
             section(f"Fairness between tenants, {each}", _over(late_tenants, bins)),
             section("Top failures", self._failures(causes), is_wide=True),
-            section("Load by hour of the week", report_week.load(week)),
+            section("Load by hour of the week", report_week.load(hours)),
             section("Start latency by hour of the week", report_week.latency(week)),
             section("Distribution of start latency", _histogram(late)),
             section(
@@ -274,6 +277,17 @@ class Report:
         value = "even" if is_even else f"{worst['over_us'] / 1e6:,.1f} s"
         words = f"{who} waited {'' if is_even else 'so much '}longer than one with as many jobs"
         return Tile("Fairness", value, words, is_even)
+
+    def _answers(self) -> list[Tile]:
+        """Return the first answer to each question of `pipeline ask` as a tile."""
+        if "silver" not in self._views:
+            return []
+        silver = self._views["silver"]
+        period = {name: self._values[name] for name in ("since_us", "until_us")}
+        return [
+            tile(answer_to(QUESTIONS[name], self._queries, silver, **period))
+            for name, tile in ANSWERS.items()
+        ]
 
     def _backlog(self, bins: Bins) -> dict[str, list[int]]:
         """Return the number of jobs at the end of each bin, by shard."""

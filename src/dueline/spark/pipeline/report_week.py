@@ -13,6 +13,13 @@ HOURS: Final = """
     GROUP BY unix_micros(minute) div 3600000000, step"""
 """Start latencies by hour, from `gold_lateness`."""
 
+LOAD: Final = """
+    SELECT unix_micros(minute) div 3600000000 AS hour, sum(attempts) AS attempts
+    FROM gold_minute
+    WHERE unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us
+    GROUP BY unix_micros(minute) div 3600000000"""
+"""Ended attempts by hour."""
+
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _HOUR_MS: Final = 3_600_000
 _DAY: Final = charts.Axis("%H:%M", 0, 24 * _HOUR_MS)
@@ -25,10 +32,12 @@ _TAIL: Final = 0.99
 
 def load(lines: Sequence[Mapping[str, Any]]) -> str:
     """Draw the ended attempts of an hour, the mean over weeks; nothing for less than two hours."""
-    hours: dict[int, Counter[int]] = defaultdict(Counter)
+    counts: Counter[int] = Counter()
     for line in lines:
-        hours[_place(line["hour"])][line["hour"]] += line["attempts"]
-    return _heat({place: sum(one.values()) / len(one) for place, one in hours.items()}, "attempts")
+        counts[_place(line["hour"])] += line["attempts"]
+    hours = [line["hour"] for line in lines]
+    weeks = Counter(map(_place, range(min(hours, default=0), max(hours, default=0) + 1)))
+    return _heat({place: count / weeks[place] for place, count in counts.items()}, "attempts")
 
 
 def latency(lines: Sequence[Mapping[str, Any]]) -> str:
