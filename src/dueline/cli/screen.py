@@ -149,14 +149,10 @@ def _queues(counts: Sequence[Counts], now_us: int, paused: Collection[str]) -> T
         "QUEUE", "READY", "RUNNING", "SCHEDULED", "RETRYING", "DEAD", "OLDEST", "WORKERS"
     )
     for count in counts:
-        oldest = count.oldest_ready_us
+        oldest, is_paused = count.oldest_ready_us, count.queue in paused
+        style = "yellow" if is_paused or (count.ready and not count.workers) else ""
         table.add_row(
-            Text(
-                f"{count.queue} (paused)" if count.queue in paused else count.queue,
-                style="yellow"
-                if count.queue in paused or (count.ready and not count.workers)
-                else "",
-            ),
+            Text(f"{count.queue}{' (paused)' * is_paused}", style=style),
             f"{count.ready:,}{'+' if count.is_capped else ''}",
             f"{count.running:,}",
             f"{count.scheduled:,}",

@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import click
-from flask import Flask, current_app, has_app_context
-from flask.cli import ScriptInfo
-
 from dueline.api.application import Dueline
+from dueline.core.extras import extra
+
+with extra("flask", is_package=True):
+    import click
+    from flask import Flask, current_app, has_app_context
+    from flask.cli import ScriptInfo
 
 _NAME = "dueline"
 _webs: WeakKeyDictionary[Dueline, Flask] = WeakKeyDictionary()

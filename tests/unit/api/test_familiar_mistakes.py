@@ -133,6 +133,7 @@ def test_a_coroutine_that_blocks_the_loop_is_logged_with_its_task(
         ("dueline.contrib.crypto", "cryptography", "crypto"),
         ("dueline.contrib.prometheus", "prometheus_client", "web"),
         ("dueline.contrib.django", "django", "django"),
+        ("dueline.contrib.flask", "flask", ""),
     ],
 )
 def test_a_missing_extra_is_named(module: str, package: str, extra: str) -> None:
@@ -142,7 +143,7 @@ def test_a_missing_extra_is_named(module: str, package: str, extra: str) -> None
     )
     assert done.stderr.splitlines()[-1] == (
         f"ModuleNotFoundError: The package {package} is not installed. "
-        f"Run: pip install 'dueline[{extra}]'"
+        + (f"Run: pip install 'dueline[{extra}]'" if extra else f"Run: pip install {package}")
     )
 
 

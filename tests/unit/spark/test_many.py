@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dueline import Context, Retry
-from dueline.core.attempt import Cancelled, Done, Ended, Ending, Failed
+from dueline.core.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBack
 from dueline.core.clock import SystemClock
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
@@ -69,12 +69,14 @@ def test_a_row_may_fail_alone() -> None:
     ]
 
 
-def test_arguments_that_do_not_fit_are_their_jobs_fault_alone() -> None:
+def test_arguments_that_do_not_fit_let_their_job_wait_alone() -> None:
     first, second = called(lambda table: table.column("left"), jobs_of(b'["one"]', b"[2]"))
-    assert isinstance(first, Failed)
-    assert not first.retry
+    assert isinstance(first, GivenBack)
+    assert "`left`: Expected `int`, got `str`" in first.misfit
     assert second == Done(b"2")
-    assert not called(lambda _: 1 / 0, jobs_of(b'["one"]'))[0].retry
+    (damaged,) = called(lambda _: 1 / 0, jobs_of(b'["one'))
+    assert isinstance(damaged, Failed)
+    assert not damaged.retry
 
 
 @pytest.mark.parametrize("answer", [[1, 2, 3], 5, {"value": [1, 2]}])
