@@ -34,7 +34,7 @@ from dueline.jobs.history_batch import ID_BYTES, ids_in, one_or_each
 
 _SLICE_US = 60_000_000
 _SLICES = 4
-_PAGE = 200
+_PAGE, _PAGE_MAX = 200, 2000
 
 _CELLS: Final = (30, 11)
 """Number of leading digits that the ids of a cell share: 256 ids that count up; 16 ms."""
@@ -252,7 +252,8 @@ def read_own(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
     found: dict[JobId, Outcome] = {}
     for partition, wanted in places.items():
         first, last = min(wanted), max(wanted)
-        for record in records_in(store, partition, after=first[:-1], page_size=_PAGE):
+        page = min(max(len(wanted), _PAGE), _PAGE_MAX)
+        for record in records_in(store, partition, after=first[:-1], page_size=page):
             if record.key > last:
                 break
             if record.key in wanted:

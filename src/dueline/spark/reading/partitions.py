@@ -38,6 +38,8 @@ _STEPS: Final = 32
 """Steps over all shards of a plan after which steps become twice as long: a part of all rows."""
 
 _STEPS_MIN: Final = 4
+_STEPS_OF_OTHERS: Final = 8
+"""Steps over a shard that has as many rows as the largest one before."""
 
 _SAMPLE: Final = 4
 """Number of rows after each step that say how many attempts a row holds there."""
@@ -94,12 +96,15 @@ def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowS
         parts: Number of tasks; there are fewer for few rows, and more for very many.
     """
     wholes = list(wholes)
-    steps = max(_STEPS_MIN, _STEPS // max(1, len(wholes)))
-    cut = [
-        (whole, list(_pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000, steps)))
-        for whole in wholes
-    ]
-    return _shares(cut, parts)
+    doubling = max(_STEPS_MIN, _STEPS // max(1, len(wholes)))
+    first = PROBE // 1000
+    counted = []
+    for whole in wholes:
+        probe = partial(_row_at, store, whole)
+        pieces = list(_pieces(probe, whole.after, first, doubling=doubling, least=first // 2))
+        counted.append((whole, [(rows * size, place) for rows, size, place in pieces]))
+        first = max(first, sum(rows for rows, *_ in pieces) // _STEPS_OF_OTHERS)
+    return _shares(counted, parts)
 
 
 def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
@@ -107,13 +112,15 @@ def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[Lane
     wholes = [LaneSlice(lane, None, None) for lane in lanes]
     sample = sample_of(store, lanes, most=PLACES * parts)
     if sample is not None:
-        counted = [(whole, _sampled(sample, whole.lane)) for whole in wholes]
-        return _shares(counted, parts)
+        return _shares([(whole, _sampled(sample, whole.lane)) for whole in wholes], parts)
     if len(wholes) > LANES_PROBED_MAX:
         size = -(-len(wholes) // parts)
         return [wholes[start : start + size] for start in range(0, len(wholes), size)]
-    return _shares([(whole, list(_pieces(partial(_job_at, store, whole.lane), START, PROBE // 64)))
-                    for whole in wholes], parts)  # fmt: skip
+    counted = []
+    for whole in wholes:
+        pieces = _pieces(partial(_job_at, store, whole.lane), START, PROBE // 64)
+        counted.append((whole, [(float(rows), place) for rows, _, place in pieces]))
+    return _shares(counted, parts)
 
 
 def _sampled(sample: Sample, lane: Lane) -> list[tuple[float, Position]]:
@@ -148,26 +155,27 @@ def _shares(
 
 
 def _pieces(
-    probe: _Probe, after: Position, first: int, doubling: int = 32
-) -> Iterator[tuple[float, Position]]:
-    """Step over rows; yield how many rows each step passed, and the position of its last row.
+    probe: _Probe, after: Position, first: int, *, doubling: int = 32, least: int = 0
+) -> Iterator[tuple[int, float, Position]]:
+    """Step over rows; yield how many each step passed, the size of one, and its last position.
 
     Args:
         probe: Finds rows.
         after: Where to begin.
         first: Number of rows that the first steps skip.
         doubling: After this number of steps, they become twice as long.
+        least: Number of rows at the end that need not be counted, if there are others.
     """
     skip, steps, is_near_end = first, 0, False
     while True:
         found = probe(after, skip)
         if found is not None:
             size, after = found
-            yield (skip + 1) * size, after
+            yield skip + 1, size, after
             steps += 1
             if not is_near_end and steps % doubling == 0:
                 skip = 2 * skip + 1
-        elif skip == 0:
+        elif skip == 0 or (steps and skip <= least):
             return
         else:
             skip, is_near_end = skip // 2, True
@@ -183,7 +191,7 @@ def _row_at(store: Store, whole: RowSlice, after: Position, skip: int) -> (
 def last_position(store: Store, whole: RowSlice) -> Position | None:
     """Return the position of the last row of a slice, which few reads find."""
     last = None
-    for _, place in _pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000):
+    for *_, place in _pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000):
         last = place
     return last
 

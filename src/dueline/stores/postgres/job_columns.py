@@ -53,11 +53,8 @@ def walk(
     different: frozenset[str],
 ) -> JobColumns:
     """Read a page of a lane by columns, in the order of positions."""
-    number = lanes.number_of(database, lane)
-    if number is None:
-        return JobColumns(0, {}, None)
     names -= {"id"}  # which is read in any case
-    bound = (number, *(after or (LEAST, b"")), *(until or (GREATEST, b"")))
+    bound = (*lane, *(after or (LEAST, b"")), *(until or (GREATEST, b"")))
     each = (names - _COMMON) | (names & different)
     while True:
         try:
@@ -138,7 +135,7 @@ def _query(names: frozenset[str], each: frozenset[str]) -> str:
     first = ["count(*)", "max(pos_us)", "string_agg(id, '')", is_busy]
     return (
         f"SELECT {', '.join([*first, *columns])}"
-        f" FROM (SELECT {read} FROM @jobs WHERE lane = %s AND (pos_us, id) > (%s, %s)"
+        f" FROM (SELECT {read} FROM @jobs WHERE lane = {lanes.NUMBER} AND (pos_us, id) > (%s, %s)"
         " AND (pos_us, id) <= (%s, %s) ORDER BY pos_us, id LIMIT %s) AS jobs"
     )
 

@@ -60,6 +60,12 @@ _LIST: Final = (
     " RETURNING l.queue, l.shard, l.bucket, l.priority, l.tenant, l.id"
 )
 
+NUMBER: Final = (
+    "(SELECT id FROM @lanes WHERE queue = %s AND shard = %s AND bucket = %s AND priority = %s"
+    " AND tenant = %s)"
+)
+"""The number of a lane; NULL if it is not listed and has no rows."""
+
 HEAD: Final = (
     "(SELECT min(at_us) FROM @jobs WHERE lane = {lane} AND pos_us >= {since} AND pos_us <="
     " coalesce((SELECT pos_us FROM @jobs WHERE lane = {lane} AND pos_us >= {since}"
@@ -151,11 +157,7 @@ def marks_of(database: Database, queue: str, shard: int) -> Marks:
 
 def number_of(database: Database, lane: Lane) -> int | None:
     """Return the number of a lane; None if it is not listed, and has no rows."""
-    row = database.first(
-        "SELECT id FROM @lanes WHERE queue = %s AND shard = %s AND bucket = %s AND priority = %s"
-        " AND tenant = %s",
-        lane,
-    )
+    row = database.first(f"SELECT {NUMBER}", lane)
     return row[0] if row else None
 
 
