@@ -42,7 +42,7 @@ LIMITS = {
     # Alerts for dead letters, pauses and failed imports.
     # Celery's settings, signals and states, and the check of an application's source.
     # Answers in the report.
-    "lines of src": 105_492,
+    "lines of src": 105_500,
 }
 
 
