@@ -15,7 +15,8 @@ from dueline.core.store import Store
 from dueline.core.wakeup import LocalWakeups, NoWakeups, Signal, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.tasks.handler import Handler, Signatures
+from dueline.tasks.handler import Handler
+from dueline.tasks.signatures import Signatures
 from dueline.worker.backoff import PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler

@@ -24,7 +24,8 @@ from dueline.core.process_identity import worker_name
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import Signal
 from dueline.jobs.queue import Queues
-from dueline.tasks.handler import Handler, Signatures
+from dueline.tasks.handler import Handler
+from dueline.tasks.signatures import Signatures
 from dueline.worker.backoff import PollTimer
 from dueline.worker.child_handle import spawning
 from dueline.worker.execution import Execution

@@ -145,6 +145,22 @@ class Transaction:
             )
             store.together([group])
 
+    async def afinish(
+        self,
+        job: Job,
+        handler: Handler,
+        value: object,
+        started_us: int,
+        report: ProgressReport | None,
+    ) -> "Transaction":
+        """End a job in a transaction on an asynchronous connection; return the transaction."""
+
+        def end(tx: Transaction) -> Transaction:
+            tx.finish(job, handler, value, started_us, report)
+            return tx
+
+        return await in_transaction(self, end)
+
     def wake(self) -> None:
         """Wake the workers for the jobs that were committed."""
         self._wakeups.release()
@@ -242,7 +258,7 @@ class AwaitedTransaction(Transaction):
         raise BadInput(
             f"A {type(self._connection).__name__} as `tx` is asynchronous.",
             hint="Await the call: `await task.using(tx=session).aenqueue(...)`, or "
-            "`aenqueue_many`, or `app.astart(..., tx=session)`.",
+            "`aenqueue_many`, `app.astart(..., tx=session)` or `ctx.afinish(session, value)`.",
         )
 
     async def run(self, call: Callable[[Transaction], T]) -> T:
@@ -271,8 +287,8 @@ async def in_transaction(tx: Transaction, call: Callable[[Transaction], T]) -> T
     if not isinstance(tx, AwaitedTransaction):
         raise BadInput(
             "A transaction belongs to its thread, but this call enqueues in another one.",
-            hint="Use an AsyncSession or a connection of asyncpg; or the whole transaction with "
-            "`enqueue` in asyncio.to_thread.",
+            hint="Use an AsyncSession or a connection of asyncpg; or the whole transaction, with "
+            "`enqueue` or `finish`, in asyncio.to_thread.",
         )
     return await tx.run(call)
 

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, get_type_hints
@@ -20,6 +20,7 @@ from dueline.core.logging import log
 from dueline.core.retry import ATTEMPTS_MAX, WAIT_US_MAX, Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
+from dueline.tasks.context_parameter import takes_first
 from dueline.tasks.payload_codecs import PLAIN, Payloads
 from dueline.tasks.progress import (
     NO_TOTAL,
@@ -125,6 +126,17 @@ class Finishing(Protocol):
         report: ProgressReport | None,
     ) -> None:
         """Finish the job as done, with the last report of this attempt, or raise LeaseLost."""
+        ...
+
+    async def afinish(
+        self,
+        job: Job,
+        handler: "Handler",
+        value: object,
+        started_us: int,
+        report: ProgressReport | None,
+    ) -> "Finishing":
+        """Finish like `finish`, on an asynchronous connection; return its transaction."""
         ...
 
 
@@ -324,17 +336,38 @@ class Context:
           JobTimeout: the handler runs longer than its `timeout`.
           BadInput: this was called before, `tx` is no transaction, or the value cannot be stored.
         """
+        if (joined := self._joined(tx)) is not None:
+            joined.finish(self._job, self._handler, value, self._started_us, self._reported)
+            self._finishing = joined
+        return value
+
+    async def afinish(self, tx: object, value: T) -> T:
+        """Finish this job like `finish`: `return await ctx.afinish(session, value)`.
+
+        Args: tx: an asynchronous session or connection, as in `task.using(tx=...)`, which you
+          commit before the function returns.
+
+        Returns: the value, which is the result of the job.
+
+        Raises:
+          LeaseLost, JobTimeout, BadInput: as `finish`.
+        """
+        if (joined := self._joined(tx)) is not None:
+            self._finishing = await joined.afinish(
+                self._job, self._handler, value, self._started_us, self._reported
+            )
+        return value
+
+    def _joined(self, tx: object) -> Finishing | None:
+        """Return the transaction that finishes the job; None in a plain call."""
         if not self._job.is_claimed():
-            return value
+            return None
         self._expect_time()
         if self._finishing is not None and (
             self._finishing.is_open or self._finishing.is_committed
         ):
             raise BadInput(f"The job {self.job_id.hex()} was finished before.")
-        finishing = self._handler.join(tx, self.queue)
-        finishing.finish(self._job, self._handler, value, self._started_us, self._reported)
-        self._finishing = finishing
-        return value
+        return self._handler.join(tx, self.queue)
 
     def ending_after(self, ending: Ending) -> Ending:
         """Return how the attempt ends, as its handler has ended; durable functions decide it."""
@@ -442,7 +475,7 @@ class Handler:
         self.retry = retry
         self.timeout_us = timeout_us
         self.kill_after_us = kill_after_us
-        self.takes_context = _takes_context(function, name, self.context_class)
+        self.takes_context = takes_first(self.context_class, function, name)
         self.arguments = self._arguments(function)
         self.limits = self.read_limits(limits)
         self._payloads = payloads or Payloads()
@@ -547,46 +580,5 @@ class Handler:
         return self.arguments.decode(body, form)
 
 
-class Signatures(Mapping[str, str]):
-    """The signatures of handlers, by task; more may be registered later."""
-
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        self._handlers = handlers
-
-    def __getitem__(self, task: str) -> str:
-        return self._handlers[task].arguments.signature
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._handlers)
-
-    def __len__(self) -> int:
-        return len(self._handlers)
-
-
 def _no_transaction(_tx: object, _queue: str) -> NoReturn:
     raise BadInput("This worker has no transactions.", hint="Return the value instead.")
-
-
-_CONTEXT_NAMES = ("ctx", "self")
-"""Names by which other queues pass the job."""
-
-
-def _takes_context(function: Callable[..., Any], name: str, kind: type[Context]) -> bool:
-    try:
-        hints = get_type_hints(function)
-    except NameError:
-        return False  # Arguments reports the name
-    names = [*inspect.signature(function).parameters]
-    is_own = inspect.isfunction(function) and names and names[0] not in hints
-    if is_own and names[0] in _CONTEXT_NAMES:
-        raise BadInput(
-            f"The first parameter of {name} is `{names[0]}` without an annotation.",
-            hint="Annotate it, `ctx: Context`, to get the job; use another name for an argument.",
-        )
-    places = [place for place, one in enumerate(names) if hints.get(one) is kind]
-    if places not in ([], [0]):
-        raise BadInput(
-            f"The task {name} takes its Context as parameter {places[-1] + 1}.",
-            hint="Make it the first parameter, and only that.",
-        )
-    return bool(places)

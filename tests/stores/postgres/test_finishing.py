@@ -70,6 +70,46 @@ def test_a_product_is_committed_with_the_end_of_its_job(
     assert outcomes(app) == ["done"]
 
 
+@pytest.mark.parametrize("kind", ["asyncpg", "session"])
+def test_a_coroutine_finishes_its_job_on_an_asynchronous_connection(
+    app: Dueline, url: str, products: str, kind: str
+) -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+    asynchronous = pytest.importorskip("sqlalchemy.ext.asyncio")
+    address = url.partition("?")[0]
+    insert = f"INSERT INTO {products} VALUES ($1)"  # noqa: S608
+
+    @app.task(name="shop.make", retry=Retry.fixed(0.01, attempts=2))
+    async def make(ctx: Context) -> int:
+        if kind == "asyncpg":
+            connection = await asyncpg.connect(address)
+            try:
+                async with connection.transaction():
+                    await connection.execute(insert, ctx.attempt)
+                    await ctx.afinish(connection, ctx.attempt)
+                    if ctx.attempt == 1:
+                        raise RuntimeError("the first attempt is rolled back")
+            finally:
+                await connection.close()
+            raise RuntimeError("too late")
+        engine = asynchronous.create_async_engine(address.replace("://", "+asyncpg://", 1))
+        try:
+            async with asynchronous.AsyncSession(engine) as session, session.begin():
+                await (await session.connection()).exec_driver_sql(insert, (ctx.attempt,))
+                with pytest.raises(BadInput, match=r"ctx\.afinish"):
+                    ctx.finish(session, 0)
+                await ctx.afinish(session, ctx.attempt)
+                if ctx.attempt == 1:
+                    raise RuntimeError("the first attempt is rolled back")
+        finally:
+            await engine.dispose()
+        return 0
+
+    assert result_of(app, make.enqueue()) == 2
+    assert statement(url, f"SELECT n FROM {products}") == [(2,)]  # noqa: S608
+    assert outcomes(app) == ["retried", "done"]
+
+
 def test_a_transaction_that_is_rolled_back_ends_nothing(
     app: Dueline, url: str, products: str
 ) -> None:
