@@ -13,7 +13,7 @@ from dueline.core.errors import BadInput, StoreUnavailable, Unknown
 from dueline.core.job import Job
 from dueline.core.wakeup import Wakeup
 from dueline.stores import group_commit
-from dueline.stores.group_commit import Inserted, ServerCommit
+from dueline.stores.group_commit import ServerCommit, Written
 from dueline.stores.idle_wakeups import Notified
 from tests.harness.addresses import world_of
 from tests.harness.calls import number_of, row_of
@@ -48,7 +48,7 @@ class Server:
         self.commit = ServerCommit(self._insert)
         self._held_up = held_up
 
-    def _insert(self, jobs: Sequence[Job]) -> Inserted:
+    def _insert(self, jobs: Sequence[Job]) -> Written:
         numbers = list(map(number_of, jobs))
         self.writes.append(numbers)
         self.begun.release()
@@ -56,7 +56,7 @@ class Server:
             assert self.gate.wait(WAIT_S)
         if error := self.fail(numbers):
             raise error
-        return Inserted([number != 13 for number in numbers], [Wakeup("q")])
+        return Written([number != 13 for number in numbers], [Wakeup("q")])
 
 
 class Callers:
@@ -66,7 +66,7 @@ class Callers:
     """
 
     def __init__(self, server: Server) -> None:
-        self.answers: dict[int, Inserted | BaseException] = {}
+        self.answers: dict[int, Written | BaseException] = {}
         self._server = server
         self._threads: list[threading.Thread] = []
 
@@ -78,7 +78,7 @@ class Callers:
 
     def _add(self, numbers: Sequence[int]) -> None:
         try:
-            self.answers[numbers[0]] = self._server.commit.add([row_of(n) for n in numbers])
+            self.answers[numbers[0]] = self._server.commit.write([row_of(n) for n in numbers])
         except BaseException as error:  # noqa: BLE001  (it is looked at)
             self.answers[numbers[0]] = error
 
@@ -111,7 +111,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def test_a_call_that_is_alone_waits_for_nobody() -> None:
     server = Server(held_up=0)
-    assert server.commit.add([row_of(1), row_of(13)]) == Inserted([True, False], [Wakeup("q")])
+    assert server.commit.write([row_of(1), row_of(13)]) == Written([True, False], [Wakeup("q")])
     assert server.writes == [[1, 13]]
 
 
@@ -122,8 +122,8 @@ def test_calls_that_wait_share_a_write_and_each_gets_its_own_answer() -> None:
     callers.queue([3], [4, 13], [5])
     callers.end()
     assert server.writes == [[1], [3, 4, 13, 5]]
-    assert callers.answers[4] == Inserted([True, False], [Wakeup("q")])
-    assert callers.answers[3] == callers.answers[5] == Inserted([True], [Wakeup("q")])
+    assert callers.answers[4] == Written([True, False], [Wakeup("q")])
+    assert callers.answers[3] == callers.answers[5] == Written([True], [Wakeup("q")])
 
 
 @pytest.mark.parametrize("kind", [StoreUnavailable, Unknown])
@@ -147,7 +147,7 @@ def test_what_is_wrong_with_one_call_is_its_own_error() -> None:
     callers.queue([3], [4], [5])
     callers.end()
     assert isinstance(callers.answers[4], BadInput)
-    assert callers.answers[3] == callers.answers[5] == Inserted([True], [Wakeup("q")])
+    assert callers.answers[3] == callers.answers[5] == Written([True], [Wakeup("q")])
 
 
 def test_where_the_writer_is_interrupted_the_others_are_told_that_it_is_unknown() -> None:
@@ -169,7 +169,7 @@ def test_a_write_that_hangs_holds_up_none_that_comes_later(
     callers = Callers(server)
     callers.begin()
     for number in (2, 3, 4):
-        assert server.commit.add([row_of(number)]).held == [True]
+        assert server.commit.write([row_of(number)]).held == [True]
     assert 1 not in callers.answers
     callers.end()
 
@@ -208,7 +208,7 @@ def test_a_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
     child = os.fork()
     if child == 0:
         server._held_up = 0
-        is_good = server.commit.add([row_of(4)]).held == [True] and server.writes[-1] == [4]
+        is_good = server.commit.write([row_of(4)]).held == [True] and server.writes[-1] == [4]
         os._exit(0 if is_good else 1)
     assert os.waitpid(child, 0)[1] == 0
     callers.end()

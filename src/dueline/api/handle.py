@@ -11,7 +11,7 @@ from weakref import WeakSet
 from dueline.core.clock import SECOND_US, Clock, pauses
 from dueline.core.job import JobId
 from dueline.core.logging import log
-from dueline.core.store_capabilities import WaitsForDisk
+from dueline.core.store_capabilities import answer_of
 from dueline.jobs.queue import Queues
 
 REPORT_AFTER_US: Final = 10 * SECOND_US
@@ -152,8 +152,7 @@ class Handle(ABC, Generic[R_co]):
 
     def _answer(self, read: Callable[[], T]) -> T:
         """Return what `read` returns; raise StoreUnavailable if the disk does not answer."""
-        store = self._queues.engine.store
-        return store.disk.answer(read) if isinstance(store, WaitsForDisk) else read()
+        return answer_of(self._queues.engine.store, read)
 
     @abstractmethod
     def _read(self) -> tuple[bool, Any]:

@@ -1,9 +1,11 @@
 """Calls that wait for a disk: no signal ends a thread in one, so that others watch over it."""
 
+import os
 import time
 from collections.abc import Callable
-from threading import Thread, get_ident
-from typing import Final, Self, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, get_ident
+from typing import Any, Final, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from dueline.core.clock import SECOND_US
@@ -16,9 +18,61 @@ LIMIT_US: Final = 10 * SECOND_US
 RESUMED_S: Final = 0.2
 """How long a call of a process that was stopped may take to go on, in seconds."""
 
+IDLE_S: Final = 5.0
+"""Time after which a thread that reads nothing more ends, in seconds."""
+
 T = TypeVar("T")
 
 _all: Final[WeakSet["DiskWait"]] = WeakSet()
+
+
+class _Read(Generic[T]):
+    """A call that another thread makes. is_over: Locked until then."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self.is_over = Lock()
+        self.is_over.acquire()
+        self._call = call
+        self._answers: list[T] = []
+        self._error: BaseException | None = None
+
+    def make(self) -> None:
+        """Make the call."""
+        try:
+            self._answers.append(self._call())
+        except BaseException as error:  # noqa: BLE001  (raised in the thread that waits)
+            self._error = error
+
+    def answer(self) -> T:
+        """Return its value, or raise its exception."""
+        if self._error is not None:
+            raise self._error
+        return self._answers[0]
+
+
+class _Reader(Thread):
+    """A thread that makes calls, one after the other, until it is idle for IDLE_S."""
+
+    def __init__(self, idle: list["_Reader"]) -> None:
+        super().__init__(name="dueline-read", daemon=True)
+        self.reads: SimpleQueue[_Read[Any]] = SimpleQueue()
+        self._idle = idle
+
+    def run(self) -> None:
+        """Make calls."""
+        while True:
+            try:
+                read = self.reads.get(timeout=IDLE_S)
+            except Empty:
+                try:
+                    self._idle.remove(self)
+                except ValueError:  # a thread has taken it, whose call comes
+                    continue
+                return
+            read.make()
+            self._idle.append(self)
+            read.is_over.release()
+            del read  # with what it refers to
 
 
 class DiskWait:
@@ -39,6 +93,8 @@ class DiskWait:
         self.since_us = 0
         self.holder = 0
         self._thread = 0
+        self._readers: list[_Reader] = []
+        self._process = os.getpid()
         _all.add(self)
 
     def __enter__(self) -> Self:
@@ -67,28 +123,30 @@ class DiskWait:
         return max(0, since_us + self.limit_us - _now_us()) if since_us else self.limit_us
 
     def answer(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns, which may call the store; it runs in a thread of its own.
+        """Return what `read` returns, which may call the store; it runs in another thread.
 
         Raises:
           StoreUnavailable: The disk does not answer; the thread stays until it does.
         """
         if self.holder == get_ident():  # only this thread can read before its transaction ends
             return read()
-        from concurrent.futures import Future, wait  # noqa: PLC0415  (loads logging, one use)
-
-        answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(read())
-            except BaseException as error:  # noqa: BLE001  (raised in the thread that waits)
-                answer.set_exception(error)
-
-        Thread(target=run, name="dueline-read", daemon=True).start()
-        while not wait([answer], max(RESUMED_S, self.left_us() / SECOND_US)).done:
+        call = _Read(read)
+        self._reader().reads.put(call)
+        while not call.is_over.acquire(timeout=max(RESUMED_S, self.left_us() / SECOND_US)):
             if not self.left_us():
                 raise self.error()
-        return answer.result()
+        return call.answer()
+
+    def _reader(self) -> _Reader:
+        """Return a thread that waits for a call."""
+        if self._process != os.getpid():  # the threads of the parent process are not in this one
+            self._readers, self._process = [], os.getpid()
+        try:
+            return self._readers.pop()
+        except IndexError:
+            reader = _Reader(self._readers)
+            reader.start()
+            return reader
 
     def error(self) -> StoreUnavailable:
         """Return the error of what cannot wait for the call any longer."""

@@ -1,6 +1,6 @@
 """Optional capabilities of stores, in addition to the store protocol."""
 
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dueline.core.disk_wait import DiskWait
@@ -212,6 +212,16 @@ class WaitsForDisk(Protocol):
     """A store whose calls wait for a disk. disk: the present call."""
 
     disk: DiskWait
+
+
+def answer_of(store: Store, read: Callable[[], T]) -> T:
+    """Return what `read` returns, which calls the store.
+
+    Raises:
+      StoreUnavailable: The store's disk does not answer.
+    """
+    disk: DiskWait | None = getattr(store, "disk", None)  # quicker than a check of the protocol
+    return read() if disk is None else disk.answer(read)
 
 
 def silence_of(store: Store) -> StoreUnavailable | None:

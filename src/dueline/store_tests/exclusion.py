@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import TypeVar
 
 from dueline.core.job import Job, JobId
-from dueline.core.store import Drop, Store
+from dueline.core.store import NO_VERSION, Drop, Put, Store
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -22,6 +22,7 @@ from dueline.store_tests.calls import (
     new_jobs,
     put_in,
     read_count,
+    records_in,
     rows_in,
     token_of,
 )
@@ -92,6 +93,35 @@ class ExclusionLaws:
     def test_threads_count_up_a_record_without_losing_one(self, store: Store) -> None:
         unknown = sum(at_once(lambda thread: count_up(store, times=25, writer=thread)))
         assert 25 * THREADS <= read_count(store)[0] <= 25 * THREADS + unknown
+
+    def test_threads_that_extend_logs_at_once_are_judged_each_by_itself(self, store: Store) -> None:
+        def extend(thread: int) -> list[bool]:
+            partition, held = f"log-{thread}", []
+            opened = token_of(1 + thread)
+            for number in range(20):
+                expect = NO_VERSION if number == 0 else opened
+                if is_late(thread, number):
+                    expect = token_of(1000)  # as if another claim had opened the log
+                held.append(
+                    store.commit(
+                        partition,
+                        [
+                            Put("opened", opened, b"", expect=expect),
+                            Put(f"{number:03}", token_of(2000 + number), b"", expect=NO_VERSION),
+                        ],
+                    )
+                )
+            return held
+
+        def is_late(thread: int, number: int) -> bool:
+            return number > 0 and (thread + number) % THREADS == 0
+
+        answers = at_once(extend)
+        for thread, held in enumerate(answers):
+            assert held == [not is_late(thread, number) for number in range(20)]
+            keys = [record.key for record in records_in(store, f"log-{thread}")]
+            written = [f"{number:03}" for number in range(20) if not is_late(thread, number)]
+            assert keys == [*written, "opened"]
 
     def test_threads_that_add_and_sweep_hide_no_job(self, store: Store) -> None:
         def add_or_sweep(thread: int) -> None:

@@ -1,8 +1,9 @@
-"""Inserts of several threads in one write: a group commit.
+"""Calls of several threads in one write: a group commit.
 
-Threads that enqueue at the same time share a write. The first one waits for its turn, and writes
-the jobs of all that wait behind it; each of these is woken by itself afterwards. No thread waits
-for company, and each call returns after the write that has its jobs. Shared by all stores.
+Threads that enqueue at the same time, or that write records, share a write. The first one waits for
+its turn, and writes the items of all that wait behind it; each of these is woken by itself
+afterwards. No thread waits for company, and each call returns after the write that has its items.
+Shared by all stores.
 """
 
 import os
@@ -18,13 +19,14 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from dueline.core.errors import BadInput, DuelineError, JobTimeout, Unknown
 from dueline.core.job import Job
+from dueline.core.store import Delete, Group
 from dueline.core.wakeup import Wakeup
 
-JOBS_MAX: Final = 1000
-"""Maximum number of jobs of other calls in one write."""
+ITEMS_MAX: Final = 1000
+"""Maximum number of items of other calls in one write."""
 
 BYTES_MAX: Final = 1 << 20
-"""Size of the bodies after which no further call joins a write."""
+"""Size of bodies and values after which no further call joins a write."""
 
 TURN_S: Final = 0.05
 """Time after which a call waits for its turn itself, in seconds, if the thread before it was
@@ -35,19 +37,19 @@ HANGS_S: Final = 0.2
 """
 
 WRITERS: Final = 2
-"""Number of threads of a process that insert at once, if a write takes so long."""
+"""Number of threads of a process that write at once, if a write takes so long."""
 
 OF_ONE: Final = (BadInput, OverflowError, TypeError, ValueError)
-"""Errors caused by the rows of one call; any other error fails the whole write."""
 
 Turn = TypeVar("Turn")
+Item = TypeVar("Item", bound=Job | Group)
 
 
-class Inserted(NamedTuple):
-    """What an insert did.
+class Written(NamedTuple):
+    """What a write did.
 
     Attributes:
-      held: For each job whether it is certainly stored.
+      held: For each job whether it is certainly stored; for each group whether it was applied.
       wakeups: What was sent to idle workers with it.
     """
 
@@ -55,22 +57,35 @@ class Inserted(NamedTuple):
     wakeups: Sequence[Wakeup] = ()
 
 
-class Call:
-    """The jobs of one call, and its progress.
+def may_share(groups: Sequence[Group]) -> bool:
+    """Return whether groups are such that threads write them together: of records and jobs."""
+    return len(groups) == 1 and not groups[0].verdicts and not groups[0].rows
+
+
+def _bytes_in(item: Job | Group) -> int:
+    if isinstance(item, Job):
+        return len(item.body)
+    writes = [write for commit in item.commits for write in commit.writes]
+    values = sum(len(write.value) for write in writes if not isinstance(write, Delete))
+    return values + sum(len(job.body) for job in item.jobs)
+
+
+class Call(Generic[Item]):
+    """The items of one call, and its progress.
 
     Attributes:
-      answer: What the insert did, once it is over without an error.
+      answer: What the write did, once it is over without an error.
       taker: The call whose thread writes it; None while it waits.
       has_left: Its thread has left, so that it writes no other call any more.
     """
 
-    __slots__ = ("_turn", "answer", "error", "has_left", "is_over", "jobs", "process", "taker")
+    __slots__ = ("_turn", "answer", "error", "has_left", "is_over", "items", "process", "taker")
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
-        self.taker: Call | None = None
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.taker: Call[Item] | None = None
         self.has_left = self.is_over = False
-        self.answer: Inserted  # once it was written
+        self.answer: Written  # once it was written
         self.error: BaseException | None = None
         self.process = os.getpid()
         self._turn = threading.Lock()
@@ -92,25 +107,50 @@ class Call:
             self._turn.release()
 
 
-class GroupCommit(ABC, Generic[Turn]):
-    """Inserts the jobs of several threads at once.
+class GroupCommit(ABC, Generic[Turn, Item]):
+    """Writes the items of several threads at once.
 
     Attributes:
       busy: Errors after which nothing was written, and the turn comes again.
+      of_one: Errors caused by the items of one call; any other error fails the whole write.
     """
 
     busy: ClassVar[tuple[type[Exception], ...]] = ()
+    of_one: ClassVar[tuple[type[Exception], ...]] = OF_ONE
 
     def __init__(self) -> None:
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[Call[Item]] = deque()
 
     @abstractmethod
-    def _run(self, call: Call) -> bool:
+    def _run(self, call: Call[Item]) -> bool:
         """Call `_lead` if this thread may write now; return whether it may."""
 
     @abstractmethod
-    def _write(self, turn: Turn, calls: Sequence[Call]) -> None:
-        """Write the jobs of all calls; set the answer, or the error, of each."""
+    def _apply(self, turn: Turn, items: Sequence[Item]) -> Written:
+        """Write items; what is stored already stays as it is, so that this can be repeated."""
+
+    def _write(self, turn: Turn, calls: Sequence[Call[Item]]) -> None:
+        """Write the items of all calls; set the answer, or the error, of each."""
+        try:
+            written = self._apply(turn, [item for call in calls for item in call.items])
+        except self.of_one:
+            if len(calls) == 1:
+                raise
+            for call in calls:
+                self._write_one(turn, call)
+            return
+        held = iter(written.held)
+        for call in calls:
+            answers = list(islice(held, len(call.items)))
+            call.answer = written._replace(held=answers)
+
+    def _write_one(self, turn: Turn, call: Call[Item]) -> None:
+        try:
+            call.answer = self._apply(turn, call.items)
+        except Exception as error:
+            if isinstance(error, JobTimeout) or not isinstance(error, (DuelineError, *self.of_one)):
+                raise
+            call.error = error
 
     def _error_for(self, error: BaseException) -> BaseException:
         """Return the error of a write for another call."""
@@ -118,12 +158,12 @@ class GroupCommit(ABC, Generic[Turn]):
         is_of_store = isinstance(error, DuelineError) and not isinstance(error, JobTimeout)
         return copy(error) if is_of_store else _unknown()
 
-    def add(self, jobs: Sequence[Job]) -> Inserted:
-        """Insert jobs, possibly together with those of other threads.
+    def write(self, items: Sequence[Item]) -> Written:
+        """Write items, possibly together with those of other threads.
 
-        Raises the errors of an insert, except for those of other calls' jobs.
+        Raises the errors of a write, except for those of other calls' items.
         """
-        call = Call(jobs)
+        call = Call(items)
         is_first = not self._waiting
         self._waiting.append(call)
         try:
@@ -145,7 +185,7 @@ class GroupCommit(ABC, Generic[Turn]):
             raise call.error
         return call.answer
 
-    def _is_first(self, call: Call) -> bool:
+    def _is_first(self, call: Call[Item]) -> bool:
         """Return whether a call waits for its turn; without it another thread took it."""
         try:
             return self._waiting[0] is call
@@ -157,7 +197,7 @@ class GroupCommit(ABC, Generic[Turn]):
         with suppress(IndexError):
             self._waiting[0].wake()
 
-    def _leave(self, call: Call) -> None:
+    def _leave(self, call: Call[Item]) -> None:
         """Withdraw a call that was not written; raise Unknown if another thread writes it."""
         try:
             self._waiting.remove(call)
@@ -165,7 +205,7 @@ class GroupCommit(ABC, Generic[Turn]):
             if not call.is_over:
                 raise _unknown() from None
 
-    def _lead(self, call: Call, turn: Turn) -> None:
+    def _lead(self, call: Call[Item], turn: Turn) -> None:
         """Write all waiting calls, unless another thread has taken this one."""
         calls = self._take(call)
         if not calls:
@@ -184,47 +224,47 @@ class GroupCommit(ABC, Generic[Turn]):
         for joined in calls[1:]:
             joined.end(joined.error)
 
-    def _take(self, call: Call) -> list[Call]:
+    def _take(self, call: Call[Item]) -> list[Call[Item]]:
         """Take all waiting calls; none if this one was taken by another thread."""
         try:
             self._waiting.remove(call)
         except ValueError:
             return []
         call.taker = call
-        calls, jobs, size = [call], 0, 0
+        calls, count, size = [call], 0, 0
         if not self._waiting:
             return calls
         with suppress(IndexError):  # none is left: another thread may take some, too
-            while jobs < JOBS_MAX and size < BYTES_MAX:
+            while count < ITEMS_MAX and size < BYTES_MAX:
                 other = self._waiting.popleft()
                 if other.process == call.process:  # not those of the parent process of a fork
                     other.taker = call
                     calls.append(other)
-                    jobs += len(other.jobs)
-                    size += sum(len(job.body) for job in other.jobs)
+                    count += len(other.items)
+                    size += sum(map(_bytes_in, other.items))
         return calls
 
-    def _put_back(self, calls: Sequence[Call]) -> None:
+    def _put_back(self, calls: Sequence[Call[Item]]) -> None:
         for call in calls:
             call.taker = None
         self._waiting.extendleft(reversed(calls))
 
 
-class ServerCommit(GroupCommit[None]):
-    """Inserts of several threads in a store on a server, one write after the other.
+class ServerCommit(GroupCommit[None, Item]):
+    """Writes of several threads in a store on a server, one after the other.
 
     Args:
-      insert: Inserts jobs; what is stored already stays as it is, so that a call can be repeated.
+      write: Writes items, as `_apply` does.
     """
 
-    def __init__(self, insert: Callable[[Sequence[Job]], Inserted]) -> None:
+    def __init__(self, write: Callable[[Sequence[Item]], Written]) -> None:
         super().__init__()
-        self._insert = insert
+        self._write_items = write
         self._process = os.getpid()
         self._turns = _turns()
         self._began_s = 0.0
 
-    def _run(self, call: Call) -> bool:
+    def _run(self, call: Call[Item]) -> bool:
         if self._process != os.getpid():  # the threads of the parent process are not in this one
             self._process, self._turns = os.getpid(), _turns()
         now_s = time.monotonic()
@@ -242,28 +282,9 @@ class ServerCommit(GroupCommit[None]):
                     turn.release()
         return True
 
-    def _write(self, turn: None, calls: Sequence[Call]) -> None:
+    def _apply(self, turn: None, items: Sequence[Item]) -> Written:
         del turn
-        try:
-            inserted = self._insert([job for call in calls for job in call.jobs])
-        except OF_ONE:
-            if len(calls) == 1:
-                raise
-            for call in calls:
-                self._write_one(call)
-            return
-        held = iter(inserted.held)
-        for call in calls:
-            answers = list(islice(held, len(call.jobs)))
-            call.answer = inserted._replace(held=answers)
-
-    def _write_one(self, call: Call) -> None:
-        try:
-            call.answer = self._insert(call.jobs)
-        except (DuelineError, *OF_ONE) as error:
-            if isinstance(error, JobTimeout):
-                raise
-            call.error = error
+        return self._write_items(items)
 
 
 def _turns() -> Sequence[threading.RLock]:
@@ -272,6 +293,6 @@ def _turns() -> Sequence[threading.RLock]:
 
 def _unknown() -> Unknown:
     return Unknown(
-        "The thread that wrote these jobs together with its own was interrupted.",
+        "The thread that wrote this together with its own was interrupted.",
         hint="Repeat the call with the same ids.",
     )

@@ -11,6 +11,7 @@ import pytest
 
 from dueline.core.errors import BadInput, JobTimeout, StoreUnavailable, Unknown
 from dueline.core.job import Job
+from dueline.core.store import NO_VERSION, Put
 from dueline.stores.group_commit import Call
 from dueline.stores.sqlite.connection import Database, SqliteConnection
 from dueline.stores.sqlite.store import SqliteStore
@@ -52,15 +53,20 @@ class Callers:
 
     def run(self) -> None:
         """Let them in at once, and wait for all."""
-        with self._store.transaction():
-            for thread in self._threads:
-                thread.start()
-            give_up_s = time.monotonic() + WAIT_S
-            while not all(map(is_waiting, self._threads)):
-                assert time.monotonic() < give_up_s
-        for thread in self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
+        let_in_at_once(self._store, self._threads)
+
+
+def let_in_at_once(store: SqliteStore, threads: Sequence[threading.Thread]) -> None:
+    """Start threads, which all wait for the file when the first of them gets it."""
+    with store.transaction():
+        for thread in threads:
+            thread.start()
+        give_up_s = time.monotonic() + WAIT_S
+        while not all(map(is_waiting, threads)):
+            assert time.monotonic() < give_up_s
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
 
 
 def is_waiting(thread: threading.Thread) -> bool:
@@ -98,6 +104,38 @@ def test_threads_that_wait_share_one_commit(
     assert callers.errors == [None] * 7
     assert stored(store, range(1, 9)) == [True] * 8
     assert count == [1]
+
+
+def test_threads_that_write_records_share_one_commit(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.commit("0", [Put("key", b"1" * 16, b"")])
+    count = commits(monkeypatch)
+    puts = [Put("key", b"2" * 16, b"", NO_VERSION) for _ in range(6)]
+    held = [False] * 6
+
+    def write(number: int) -> None:
+        held[number] = store.commit(f"{number}", [puts[number]])
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    let_in_at_once(store, threads)
+    assert held == [False, True, True, True, True, True]
+    assert count == [1]
+
+
+def test_what_is_wrong_with_one_record_is_its_own_error(store: SqliteStore) -> None:
+    errors: list[Exception | None] = [None, None]
+
+    def write(number: int, expires_us: int) -> None:
+        try:
+            assert store.commit(f"{number}", [Put("key", b"1" * 16, b"", None, expires_us)])
+        except Exception as error:  # noqa: BLE001  (it is looked at)
+            errors[number] = error
+
+    threads = [threading.Thread(target=write, args=each) for each in ((0, 2**70), (1, 2**60))]
+    let_in_at_once(store, threads)
+    assert [type(error) for error in errors] == [OverflowError, type(None)]
+    assert [len(store.read(f"{number}", after=None, limit=9)) for number in range(2)] == [0, 1]
 
 
 def test_nobody_returns_before_the_commit_that_holds_its_jobs(

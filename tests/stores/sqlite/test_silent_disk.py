@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dueline.core import disk_wait
 from dueline.core.clock import SystemClock
 from dueline.core.disk_wait import overdue
 from dueline.core.errors import StoreUnavailable
@@ -75,3 +76,28 @@ def test_a_long_statement_that_goes_on_is_no_silent_disk(connection: SqliteConne
 
     before_us, after_us = connection.read(run)
     assert after_us > before_us
+
+
+def test_reads_in_turn_are_made_by_one_thread_which_ends_when_it_is_idle(
+    connection: SqliteConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {connection.disk.answer(threading.current_thread) for _ in range(20)}
+    assert len(made) == 1
+    with pytest.raises(ValueError, match="own"):
+        connection.disk.answer(lambda: int("own"))
+    (reader,) = made
+    monkeypatch.setattr(disk_wait, "IDLE_S", 0.01)
+    connection.disk.answer(lambda: None)
+    reader.join(30)
+    assert not reader.is_alive()
+    assert connection.disk.answer(threading.current_thread) is not reader
+
+
+def test_a_thread_that_waits_for_the_disk_holds_up_no_other_read(
+    connection: SqliteConnection,
+) -> None:
+    answers = threading.Event()
+    with connection.disk, pytest.raises(StoreUnavailable):
+        connection.disk.answer(lambda: answers.wait(60))
+    assert connection.disk.answer(lambda: 1) == 1
+    answers.set()

@@ -43,7 +43,7 @@ from dueline.stores.cassandra.settlement import Verdicts
 from dueline.stores.cassandra.statements import chunks
 from dueline.stores.cassandra.streams import CassandraStreams
 from dueline.stores.cursor_cache import CursorCache
-from dueline.stores.group_commit import Inserted, ServerCommit
+from dueline.stores.group_commit import ServerCommit, Written
 from dueline.stores.lane_index import LaneIndex, Shard
 
 SETTINGS_AGE_US_MAX = SECOND_US
@@ -70,7 +70,7 @@ class CassandraStore:
         self._lane_storage = CassandraLaneStorage(self._session, self._pages)
         self._lane_index = LaneIndex(self._lane_storage)
         self._verdicts = Verdicts(self._session, cursors, self._lane_index)
-        self._inserts = ServerCommit(lambda jobs: Inserted(self._verdicts.add(jobs)))
+        self._inserts = ServerCommit[Job](lambda jobs: Written(self._verdicts.add(jobs)))
         self._claims = Claims(self._session, self._pages, cursors, self._verdicts.carry)
         self._records = CassandraRecords(self._session, self._time.earliest_us)
         self._streams = CassandraStreams(self._session)
@@ -108,7 +108,7 @@ class CassandraStore:
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs: list their lanes, insert the rows, then check that they are listed."""
-        return self._inserts.add(jobs).held if jobs else []
+        return self._inserts.write(jobs).held if jobs else []
 
     def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want.

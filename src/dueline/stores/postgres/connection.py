@@ -40,10 +40,11 @@ SCHEMA_VERSION: Final = 2
 
 VERSION_MIN: Final = 140000
 
-IDLE_MAX: Final = 8
-"""Maximum number of idle connections that a process keeps."""
+IDLE_MAX: Final = 64
+"""Maximum number of idle connections that a process keeps: as many as threads used at once, since
+opening one costs more than ten calls."""
 
-RESTED_US: Final = 30 * SECOND_US
+RESTED_US: Final = 10 * SECOND_US
 """Time after which an idle connection is closed, in microseconds: the server has few."""
 
 ATTEMPTS: Final = 20

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from dueline.core.store import NO_VERSION, Commit, Put, Record, Write
+from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.database import NOW_US, Database
@@ -29,6 +29,17 @@ _ONE = "ORDER BY r.partition, r.key LIMIT 1"
 _DELETE_EXPIRED = (
     "DELETE FROM @records WHERE ctid = ANY(ARRAY("
     f"SELECT tid FROM {_EACH} AND r.expires_us <= {NOW_US} {_ONE} FOR UPDATE) AS held))"
+)
+_REPLACE_EACH = (
+    "UPDATE @records AS r SET version = k.version, value = k.value, expires_us = k.expires_us"
+    " FROM unnest(%s::text[], %s::text[], %s::bytea[], %s::bytea[], %s::bigint[], %s::bytea[])"
+    " AS k (partition, key, version, value, expires_us, expect)"
+    " WHERE r.partition = k.partition AND r.key = k.key AND r.version = k.expect"
+    f" AND (r.expires_us IS NULL OR r.expires_us > {NOW_US})"
+)
+_REPLACE_AND_CREATE = (
+    f"WITH replaced AS ({_REPLACE_EACH} RETURNING 1), created AS ({_CREATE} RETURNING 1)"
+    " SELECT (SELECT count(*) FROM replaced), (SELECT count(*) FROM created)"
 )
 _FIND_ANY = f"SELECT 1 FROM {_EACH} {_ONE}) AS found LIMIT 1"
 
@@ -59,6 +70,7 @@ def page_of_all(database: Database, after: str | None, limit: int) -> RecordsPag
     return RecordsPage(found, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
 
 
+_Columns = list[list[object]]
 _Run = dict[tuple[str, str], Write]
 """Writes of one kind to different records, by their partitions and keys."""
 
@@ -66,8 +78,16 @@ _Run = dict[tuple[str, str], Write]
 def commit(database: Database, commits: Sequence[Commit]) -> bool:
     """Apply writes; return False if an expectation does not hold: roll back then.
 
-    Consecutive writes that expect no record are applied together.
+    Records that are replaced and those that are created are written by one statement, if they are
+    different; otherwise consecutive writes that expect no record are applied together.
     """
+    expiring = sum(_expires(write) for _, writes in commits for write in writes)
+    replaced, created, commits = _apart(commits)
+    if replaced:
+        values = [*_columns(replaced, with_expect=True), *_columns(created)]
+        counts = (len(replaced), len(created))
+        if database.first(_REPLACE_AND_CREATE, values) != counts:
+            return False
     plain: dict[tuple[str, str], Put] = {}
     run: _Run = {}
     for partition, writes in commits:
@@ -87,8 +107,33 @@ def commit(database: Database, commits: Sequence[Commit]) -> bool:
     if run and not _apply(database, run):
         return False
     _put(database, plain)
-    _expire(database, sum(_expires(write) for _, writes in commits for write in writes))
+    _expire(database, expiring)
     return True
+
+
+def _apart(commits: Sequence[Commit]) -> tuple[_Run, _Run, Sequence[Commit]]:
+    """Take the writes that replace or create records apart, if each is of another record."""
+    replaced: _Run = {}
+    created: _Run = {}
+    rest: list[Commit] = []
+    places = set[tuple[str, str]]()
+    count = 0
+    for partition, writes in commits:
+        others: list[Write] = []
+        for write in writes:
+            place = (partition, write.key)
+            places.add(place)
+            count += 1
+            if isinstance(write, Delete) or write.expect is None:
+                others.append(write)
+            elif write.expect == NO_VERSION:
+                created[place] = write
+            else:
+                replaced[place] = write
+        rest.append(Commit(partition, others))
+    if not (replaced and created) or len(places) < count:
+        return {}, {}, commits
+    return replaced, created, rest
 
 
 def _is_alike(run: _Run, write: Write) -> bool:
@@ -129,11 +174,11 @@ def _apply(database: Database, run: _Run) -> bool:
     return database.execute(f"{_DELETE} AND version = %s AND {_IS_LIVE}", values) == 1
 
 
-def _columns(writes: Mapping[tuple[str, str], Write]) -> list[list[object]]:
-    """Return the columns of new records, in the order of their keys."""
+def _columns(writes: Mapping[tuple[str, str], Write], *, with_expect: bool = False) -> _Columns:
+    """Return the columns of records, in the order of their keys: no deadlock."""
     each = ((place, writes[place]) for place in sorted(writes))
     return columns_of(
-        (*place, put.version, put.value, put.expires_us)
+        (*place, put.version, put.value, put.expires_us, *((put.expect,) if with_expect else ()))
         for place, put in each
         if isinstance(put, Put)
     )

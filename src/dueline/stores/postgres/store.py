@@ -36,7 +36,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.wakeup import Wakeup, place_of, wakeups_of
-from dueline.stores.group_commit import Inserted, ServerCommit
+from dueline.stores.group_commit import ServerCommit, Written, may_share
 from dueline.stores.idle_wakeups import Notified
 from dueline.stores.joint_groups import Tables
 from dueline.stores.postgres import (
@@ -85,6 +85,7 @@ class PostgresStore:
         self._claims = Claims(clock)
         self._notified = Notified()
         self._inserts = ServerCommit(self._insert)
+        self._records = ServerCommit(self._apply)
         self._own_id: str | None = None
         self._shards: frozenset[tuple[str, int]] = frozenset()  # shards with marks
 
@@ -175,11 +176,11 @@ class PostgresStore:
             self._notified.wakeups = ()
             return self._insert(jobs).held
         self._connections.refuse_beside()
-        inserted = self._inserts.add(jobs)
+        inserted = self._inserts.write(jobs)
         self._notified.wakeups = inserted.wakeups
         return inserted.held
 
-    def _insert(self, jobs: Sequence[Job]) -> Inserted:
+    def _insert(self, jobs: Sequence[Job]) -> Written:
         wakeups = self._insert_held(jobs)
         if wakeups is None:
             try:
@@ -189,7 +190,7 @@ class PostgresStore:
             except IdExists:  # rarely: a call is repeated
                 self._connection.write(lambda database: postgres_jobs.add(database, jobs))
         self._claims.step_back((job.lane, job.pos_us) for job in jobs)
-        return Inserted([True] * len(jobs), wakeups or ())
+        return Written([True] * len(jobs), wakeups or ())
 
     def _insert_held(self, jobs: Sequence[Job]) -> Sequence[Wakeup] | None:
         """Insert new jobs of a listed lane, in one trip that also notifies idle workers.
@@ -391,6 +392,12 @@ class PostgresStore:
         """Apply groups, each all or nothing, in one transaction."""
         if not groups:
             return []
+        if self._connection is self._connections and may_share(groups):
+            self._connections.refuse_beside()
+            return self._records.write(groups).held
+        return self._apply(groups).held
+
+    def _apply(self, groups: Sequence[Group]) -> Written:
         held: Sequence[bool] = ()
         added = sum(len(group.jobs) for group in groups)
         if added >= NEW_MIN and self._connection is self._connections:
@@ -400,7 +407,7 @@ class PostgresStore:
         for group in groups:
             self._claims.step_back((job.lane, job.pos_us) for job in group.jobs)
             self._claims.step_back(_places_of(group.verdicts))
-        return held
+        return Written(held)
 
     def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Return a page of the lanes that have rows, in the order of their numbers."""

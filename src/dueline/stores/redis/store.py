@@ -32,7 +32,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult, RecordsPage
 from dueline.core.wakeup import wakeups_of
-from dueline.stores.group_commit import Inserted, ServerCommit
+from dueline.stores.group_commit import ServerCommit, Written
 from dueline.stores.idle_wakeups import Notified
 from dueline.stores.redis import facts
 from dueline.stores.redis import rows as packing
@@ -98,17 +98,17 @@ class RedisStore(WalksByTime):
         """Insert jobs and list their lanes; notify idle workers."""
         if not jobs:
             return []
-        inserted = self._inserts.add(jobs)
+        inserted = self._inserts.write(jobs)
         self._notified.wakeups = inserted.wakeups
         return inserted.held
 
-    def _insert(self, jobs: Sequence[Job]) -> Inserted:
+    def _insert(self, jobs: Sequence[Job]) -> Written:
         """Insert jobs; notify idle workers with the last ones."""
         parts = parts_of_groups(Group(jobs=part) for part in parts_of(jobs, PART))
         wakeups = wakeups_of([(job.lane, job.at_us) for job in jobs], now_us=jobs[0].enqueued_us)
         parts[-1].add_wakeups(wakeups)
         self._apply("insert", parts)
-        return Inserted([True] * len(jobs), wakeups)
+        return Written([True] * len(jobs), wakeups)
 
     def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want."""

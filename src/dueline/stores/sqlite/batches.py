@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put
-from dueline.stores.joint_groups import Tables
+from dueline.stores.joint_groups import Tables, Writer
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite import streams
-from dueline.stores.sqlite.connection import Database, Executor, first, savepoint
+from dueline.stores.sqlite.connection import Database, first, savepoint
 
 
-def together(connection: Executor, groups: Sequence[Group], now_us: int) -> Sequence[bool]:
+def together(writer: Writer[Database], groups: Sequence[Group], now_us: int) -> Sequence[bool]:
     """Apply groups, each all or nothing, in one transaction."""
 
     def commit_all(database: Database, commits: Sequence[Commit]) -> bool:
         return all(_commit(database, commit, now_us) for commit in commits)
 
     tables = Tables(sqlite_jobs.settle, commit_all, sqlite_jobs.add, streams.append, savepoint)
-    return tables.together(connection, groups)
+    return tables.together(writer, groups)
 
 
 def _commit(database: Database, commit: Commit, now_us: int) -> bool:

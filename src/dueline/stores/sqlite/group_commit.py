@@ -1,44 +1,42 @@
-"""Inserts of several threads in one commit."""
+"""Inserts, and groups of records, of several threads in one commit."""
 
-from collections.abc import Sequence
+from abc import ABC
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 import apsw
 
 from dueline.core.job import Job
-from dueline.stores.group_commit import OF_ONE, Call, GroupCommit, Inserted
+from dueline.core.store import Group
+from dueline.stores.group_commit import OF_ONE, Call, GroupCommit, Item, Written
+from dueline.stores.sqlite import batches
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside, savepoint
+
+T = TypeVar("T")
 
 _OF_ONE: Final = (*OF_ONE, apsw.TooBigError, apsw.ConstraintError)
 
 
-class FileCommit(GroupCommit[Database]):
-    """Inserts the jobs of several threads at once; they take turns for the connection."""
+class _FileCommit(GroupCommit[Database, Item], ABC):
+    """Writes the items of several threads at once; they take turns for the connection."""
 
     busy = (apsw.BusyError, apsw.LockedError)
+    of_one: ClassVar[tuple[type[Exception], ...]] = _OF_ONE
 
     def __init__(self, file: SqliteConnection) -> None:
         super().__init__()
         self._file = file
 
-    def _run(self, call: Call) -> bool:
+    def _run(self, call: Call[Item]) -> bool:
         self._file.run(partial(self._lead, call))
         return True
 
-    def _lead(self, call: Call, turn: Database) -> None:
+    def _lead(self, call: Call[Item], turn: Database) -> None:
         if turn.in_transaction:  # before it takes the calls of other threads
             refuse_beside(turn)
         super()._lead(call, turn)
-
-    def _write(self, turn: Database, calls: Sequence[Call]) -> None:
-        if len(calls) == 1:
-            self._file.commit(turn, partial(sqlite_jobs.add, jobs=calls[0].jobs))
-        else:
-            self._file.commit(turn, partial(_insert, calls=calls))
-        for call in calls:
-            call.answer = Inserted([True] * len(call.jobs))
 
     def _error_for(self, error: BaseException) -> BaseException:
         return super()._error_for(
@@ -46,12 +44,49 @@ class FileCommit(GroupCommit[Database]):
         )
 
 
-def _insert(database: Database, calls: Sequence[Call]) -> None:
+class InsertCommit(_FileCommit[Job]):
+    """Inserts jobs."""
+
+    def _apply(self, turn: Database, items: Sequence[Job]) -> Written:
+        self._file.commit(turn, partial(sqlite_jobs.add, jobs=items))
+        return Written([True] * len(items))
+
+    def _write(self, turn: Database, calls: Sequence[Call[Job]]) -> None:
+        if len(calls) == 1:
+            calls[0].answer = self._apply(turn, calls[0].items)
+            return
+        self._file.commit(turn, partial(_insert, calls=calls))
+        for call in calls:
+            call.answer = Written([True] * len(call.items))
+
+
+class RecordCommit(_FileCommit[Group]):
+    """Applies groups of records and jobs."""
+
+    def __init__(self, file: SqliteConnection, now_us: Callable[[], int]) -> None:
+        super().__init__(file)
+        self._now_us = now_us
+
+    def _apply(self, turn: Database, items: Sequence[Group]) -> Written:
+        return Written(batches.together(_Turn(self._file, turn), items, self._now_us()))
+
+
+class _Turn(NamedTuple):
+    """Runs calls as transactions of the thread that holds the connection."""
+
+    file: SqliteConnection
+    database: Database
+
+    def write(self, work: Callable[[Database], T]) -> T:
+        return self.file.commit(self.database, work)
+
+
+def _insert(database: Database, calls: Sequence[Call[Job]]) -> None:
     """Insert the jobs of all calls, except for calls with invalid rows."""
-    if _has_inserted(database, [job for call in calls for job in call.jobs]) is None:
+    if _has_inserted(database, [job for call in calls for job in call.items]) is None:
         return
     for call in calls:
-        call.error = _has_inserted(database, call.jobs)
+        call.error = _has_inserted(database, call.items)
 
 
 def _has_inserted(database: Database, jobs: Sequence[Job]) -> Exception | None:

@@ -38,6 +38,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.tuples import made
+from dueline.stores.group_commit import may_share
 from dueline.stores.sqlite import batches, claims, damage, job_columns, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import (
@@ -49,7 +50,7 @@ from dueline.stores.sqlite.connection import (
     first,
 )
 from dueline.stores.sqlite.file import OWNER_ONLY
-from dueline.stores.sqlite.group_commit import FileCommit
+from dueline.stores.sqlite.group_commit import InsertCommit, RecordCommit
 from dueline.stores.sqlite.jobs import GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 from dueline.stores.walks import WalksByTime
@@ -94,7 +95,8 @@ class SqliteStore(WalksByTime):
         )
         self._connection: Executor = self._file
         self.disk = self._file.disk
-        self._inserts = FileCommit(self._file)
+        self._inserts = InsertCommit(self._file)
+        self._records = RecordCommit(self._file, self.clock_us)
         self._guard = Guard()
 
     def clock_us(self) -> int:
@@ -150,7 +152,7 @@ class SqliteStore(WalksByTime):
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
         if jobs and self._connection is self._file:
-            return self._inserts.add(jobs).held
+            return self._inserts.write(jobs).held
         if jobs:
             self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
         return [True] * len(jobs)
@@ -379,7 +381,11 @@ class SqliteStore(WalksByTime):
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, each all or nothing, in one transaction."""
-        return batches.together(self._connection, groups, self.clock_us()) if groups else []
+        if not groups:
+            return []
+        if self._connection is self._file and may_share(groups):
+            return self._records.write(groups).held
+        return batches.together(self._connection, groups, self.clock_us())
 
     def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Return a page of the lanes that have rows, in the order of their numbers."""
