@@ -43,7 +43,8 @@ LIMITS = {
     # Celery's settings, signals and states, and the check of an application's source.
     # Answers in the report.
     # Records of threads that share a commit, and threads that read for others.
-    "lines of src": 105_785,
+    # What bursts leave, groups of dead letters, commands by purpose.
+    "lines of src": 105_973,
 }
 
 

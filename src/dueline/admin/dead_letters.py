@@ -8,15 +8,16 @@ from itertools import islice
 from operator import attrgetter
 
 from dueline.admin.filters import written_filter
+from dueline.admin.search import JobFilter, lanes_like
 from dueline.core.attempt import read_epitaph
 from dueline.core.engine import Engine
 from dueline.core.job import Job
-from dueline.core.lane import dead_queue
 from dueline.core.pagination import jobs_in_lanes
 
 READ_MAX = 10_000
 """Maximum number of dead-letter jobs that are read."""
 
+ALL_DEAD = JobFilter("dead")
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}(?:-[0-9a-f]+)*|\d+")
 _ERROR_CHARACTERS = 200
 _at_of = attrgetter("at_us")
@@ -51,14 +52,22 @@ class DeadGroups:
     is_capped: bool
 
 
-def dead_groups(engine: Engine) -> DeadGroups:
-    """Group the dead-letter jobs of all queues."""
+def dead_groups(engine: Engine, like: JobFilter = ALL_DEAD, *, since_us: int = 0) -> DeadGroups:
+    """Group the dead-letter jobs.
+
+    Args:
+        engine: The engine.
+        like: Which jobs; by default all.
+        since_us: Only those that died from this time on.
+
+    Raises:
+        NotFound: The queue does not exist.
+    """
     found: dict[tuple[str, str], list[Job]] = defaultdict(list)
-    read = 0
-    lanes = (lane for name in engine.catalog.names() for lane in engine.lanes_of(dead_queue(name)))
-    for row in islice(jobs_in_lanes(engine.store, lanes), READ_MAX):
+    read, now_us = 0, engine.time.latest_us()
+    for row in islice(jobs_in_lanes(engine.store, lanes_like(engine, like)), READ_MAX):
         read += 1
-        if not row.outcome:
+        if row.at_us >= since_us and like.fits(row, now_us):
             found[row.task, _VARIABLE.sub("N", _line(row))].append(row)
     groups = sorted(
         (_group(*key, some) for key, some in found.items()),

@@ -1,6 +1,7 @@
 """Throughput and start latency of jobs, from history."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from dueline.admin.search import ends_of
 from dueline.core.attempt import Attempt
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
+from dueline.foresight.rates import FAILED
 
 WINDOWS_US = (10 * SECOND_US, 60 * SECOND_US, 300 * SECOND_US)
 """How far back history is read, until there are enough attempts."""
@@ -24,7 +26,8 @@ class Throughput(NamedTuple):
 
     failed: attempts that raised, timed out or died. expired: jobs that ended by that. late_p50_us,
     late_p95_us, late_p99_us: start latency of first attempts; None if there were none. is_capped:
-    there were more attempts than were read.
+    there were more attempts than were read. others: attempts that neither succeeded nor failed, by
+    outcome.
     """
 
     span_us: int
@@ -36,6 +39,7 @@ class Throughput(NamedTuple):
     is_capped: bool = False
     late_p95_us: int | None = None
     expired: int = 0
+    others: Mapping[str, int] = {}
 
     def per_s(self) -> float:
         """Return how many jobs per second were done."""
@@ -50,11 +54,14 @@ def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
         span_us,
         ended=len(some),
         done=sum(attempt.outcome == "done" for attempt in some),
-        failed=sum(attempt.outcome in ("retried", "dead", "crashed") for attempt in some),
+        failed=sum(attempt.outcome in FAILED for attempt in some),
         late_p50_us=quantile(lates, 50),
         late_p99_us=quantile(lates, 99),
         late_p95_us=quantile(lates, 95),
         expired=sum(attempt.outcome == "expired" for attempt in some),
+        others=Counter(
+            attempt.outcome for attempt in some if attempt.outcome not in ("done", *FAILED)
+        ),
     )
 
 

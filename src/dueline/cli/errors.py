@@ -36,6 +36,7 @@ class Exit(IntEnum):
     REFUSED = 5
     CHECK = 6
     CONFIG = 7
+    LEFT = 8
     TIMEOUT = 124
     INTERRUPTED = 130
     TERMINATED = 143
@@ -51,6 +52,8 @@ MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.CHECK: "A check failed: `doctor`, `health`, `pipeline verify` or `pipeline audit`; or "
     "history expired before the pipeline copied it",
     Exit.CONFIG: "No application or store is configured, or a package or Java is missing",
+    Exit.LEFT: "`worker --burst` or `--until-done` ended, and jobs of its queues are ready or "
+    "retrying",
     Exit.TIMEOUT: "`--timeout` expired; the job or the queue continues",
     Exit.INTERRUPTED: "Interrupted by Ctrl-C; a worker exits after its drain",
     Exit.TERMINATED: "Stopped by SIGTERM; a worker exits after its drain",
@@ -91,7 +94,7 @@ def show_usage(error: typer.TyperException) -> Exit:
     names = getattr(context.command, "commands", ()) if context is not None else ()
     return say_failure(
         "invalid command line; nothing was done",
-        why=with_suggestion(error.format_message(), names, is_root=about == "dueline"),
+        why=with_suggestion(error.format_message(), names, about=about),
         attempt=f"See `{about} --help`.",
         code=Exit.USAGE,
     )

@@ -15,6 +15,7 @@ from dueline.cli.completion import VARIABLE, words_for, words_for_value
 from dueline.cli.errors import Exit, say_failure, show_error, show_usage
 from dueline.cli.options import option
 from dueline.cli.output import Output
+from dueline.cli.purposes import ByPurpose
 from dueline.cli.session import Format, Session, session_of
 from dueline.cli.supervision import left, run_supervised
 from dueline.core.clock import SystemClock
@@ -79,7 +80,8 @@ def root_with(word: str | None = None) -> typer.Typer:
     """
     root = typer.Typer(
         name="dueline",
-        help="A durable, time-based priority job queue on SQLite, PostgreSQL or Cassandra.",
+        cls=ByPurpose,
+        help="A durable, time-based job queue in SQLite, PostgreSQL, Redis or Cassandra.",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

@@ -171,7 +171,7 @@ CHANGES: Final = frozenset(
         *("jobs cancel", "jobs retry", "jobs reschedule", "jobs change"),
         *("dead retry", "dead purge"),
         *("queues pause", "queues resume", "queues quota", "queues purge", "queues set"),
-        *("limits set", "limits rate", "limits remove", "shards release", "shards rebalance"),
+        *("limits set", "limits remove", "shards release", "shards rebalance"),
         *("streams reshard", "streams seek"),
         *("schedules add", "schedules pause", "schedules resume", "schedules trigger"),
         *("schedules remove", "flows cancel", "flows retry", "flows signal"),

@@ -58,23 +58,30 @@ def test_semaphores_that_were_set_and_those_that_jobs_name_are_listed(
 ) -> None:
     # F1
     answer = shell.app("limits", "list")
-    assert (answer.out, "No semaphore is set" in answer.err) == ("", True)
+    assert (answer.out, "No limit is set" in answer.err) == ("", True)
     shell.enqueue("tasks.free")
     shell.enqueue("tasks.fetch", "a")
     app.semaphore("warehouse", capacity=4)
     hold(app, "warehouse", w1=2)
     hold(app, "host:a", w1=1, w2_waits=5)
     hold(app, "host:b", w1=1, w2_waits=1)
-    by_key = {"semaphore": "host", "capacity": 1, "set": False, "keys": 2, "held": 2, "waiting": 1}
-    plain = {
-        "semaphore": "warehouse", "capacity": 4, "set": True, "keys": 1, "held": 2, "waiting": 0,
-    }  # fmt: skip
-    assert shell.app("limits", "list", "-o", "json").data == [by_key, plain]
+    app.rate("mail", 10, per=2)
+    kind = {"kind": "semaphore"}
+    by_key = {"capacity": 1, "set": False, "keys": 2, "held": 2, "waiting": 1}
+    plain = {"capacity": 4, "set": True, "keys": 1, "held": 2, "waiting": 0}
+    assert shell.app("limits", "list", "-o", "json").data == [
+        {"limit": "host", **kind, "most": "1 at once", **by_key},
+        {"limit": "warehouse", **kind, "most": "4 at once", **plain},
+        {
+            "limit": "mail", "kind": "rate", "most": "10 in 2s", "set": True,
+            "count": 10, "per_s": 2.0, "burst": None,
+        },
+    ]  # fmt: skip
 
 
 def test_a_capacity_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
     data = shell.app("limits", "set", "warehouse", "0", "-o", "json").data
-    assert data == {"semaphore": "warehouse", "capacity": 0}
+    assert data == {"limit": "warehouse", "kind": "semaphore", "capacity": 0}
     assert semaphore.capacities(app.store) == {"warehouse": 0}
     answer = shell.app("limits", "remove", "warehouse")
     assert answer.code == 0
@@ -85,16 +92,18 @@ def test_a_capacity_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
 
 def test_a_rate_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
     # F5
-    data = shell.app("limits", "rate", "mail", "10", "--per", "2s", "-o", "json").data
-    assert data == {"rate": "mail", "count": 10, "per_s": 2.0, "burst": None}
-    shell.app("limits", "rate", "sms", "1", "--per", "1m", "--burst", "3")
+    data = shell.app("limits", "set", "mail", "10", "--per", "2s", "-o", "json").data
+    assert (data["limit"], data["count"], data["per_s"], data["burst"]) == ("mail", 10, 2.0, None)
+    shell.app("limits", "set", "sms", "1", "--per", "1m", "--burst", "3")
     assert rate.rates(app.store)["sms"] == Rate(1, 60 * SECOND_US, 3)
-    assert [one["rate"] for one in shell.app("limits", "rates", "-o", "json").data] == [
+    assert [one["limit"] for one in shell.app("limits", "list", "-o", "json").data] == [
         "mail",
         "sms",
     ]
+    assert shell.app("limits", "set", "sms", "1", "--burst", "3").code == 2
+    assert "limits set NAME N --per 1s" in shell.app("limits", "rate", "sms", "1").why
     for wrong in (("0", "1s"), ("1", "1ms"), ("1", "2d"), ("x", "1s")):
-        assert shell.app("limits", "rate", "new", wrong[0], "--per", wrong[1]).code == 2, wrong
+        assert shell.app("limits", "set", "new", wrong[0], "--per", wrong[1]).code == 2, wrong
     assert shell.app("limits", "remove", "sms").code == 0
     assert rate.rates(app.store).keys() == {"mail"}
 
@@ -116,7 +125,7 @@ def test_a_job_tells_when_its_rate_lets_it_start(shell: Shell, app: Dueline) -> 
 def test_a_capacity_or_a_name_that_is_wrong_changes_nothing(shell: Shell, app: Dueline) -> None:
     for wrong in (("a", "-1"), ("a", "1000001"), ("a", "x"), ("A", "1"), ("host:a", "1")):
         assert shell.app("limits", "set", *wrong[:1], "--", *wrong[1:]).code == 2, wrong
-    assert "all keys have the same capacity" in shell.app("limits", "set", "host:a", "1").why
+    assert "all keys have the same limit" in shell.app("limits", "set", "host:a", "1").why
     assert shell.app("limits", "holders", "A").code == 2
     assert semaphore.capacities(app.store) == {}
 

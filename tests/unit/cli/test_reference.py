@@ -40,7 +40,7 @@ def test_after_two_dashes_yes_is_an_argument(shell: Shell) -> None:
     assert answer.why == "--yes is not set."
 
 
-CREATING = [("limits", "set", "x", "3"), ("limits", "rate", "x", "3", "--per", "1s"), ("migrate",)]
+CREATING = [("limits", "set", "x", "3"), ("limits", "set", "x", "3", "--per", "1s"), ("migrate",)]
 NOT_CREATING = [
     *(("queues", word, "mail") for word in ("show", "pause", "resume", "purge", "drain")),
     ("queues", "set", "mail", "--lease", "60s"), ("queues", "quota", "mail", "--depth", "3"),

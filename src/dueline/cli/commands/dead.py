@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from dueline.admin.bulk_runs import BulkRun
+from dueline.admin.dead_letters import DeadGroup, dead_groups
 from dueline.admin.filters import written_filter
+from dueline.admin.latest import search_latest
 from dueline.admin.operations import Operations
 from dueline.admin.redrives import PacedRedrive, Redrive, chosen, read_rate, redrives
-from dueline.admin.search import JobFilter, search
+from dueline.admin.search import JobFilter
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import note_left, note_matching, run
 from dueline.cli.commands.jobs import note_rest, read_id, show_job
@@ -27,16 +29,19 @@ from dueline.cli.options import (
     TenantOption,
     YesOption,
     option,
+    read_instant,
 )
 from dueline.cli.output import Entry, Instant, Output, note
 from dueline.cli.progress_bar import bar
 from dueline.cli.session import operator_name, session_of
+from dueline.core.clock import asked_instant_us
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.job import Job, State
 from dueline.jobs.bulk import dead_before, drop_dead, retry_all
 from dueline.jobs.queue import Queues
 
+GROUP_COLUMNS = ("jobs", "last", "task", "error", "example")
 REDRIVE_COLUMNS = ("redrive", "state", "filter", "rate_per_s", "retried", "matching", "beat", "who")
 
 dead = typer.Typer(help="List, retry and delete dead-letter jobs.")
@@ -49,17 +54,61 @@ def list_dead(
     queue: QueueOption = None,
     task: TaskOption = None,
     tenant: TenantOption = None,
+    error: Annotated[str | None, option("TEXT", "Only errors with this part, in any case.")] = None,
+    since: Annotated[
+        str | None, option("TIME", "Only those that died since: 10m, 2026-11-29T02:00.")
+    ] = None,
+    group: Annotated[
+        bool, typer.Option("--group", help="Count them by task and error, the most frequent first.")
+    ] = False,
     limit: LimitOption = LIMIT,
 ) -> None:
-    """List dead-letter jobs, the oldest first."""
+    """List dead-letter jobs, the latest first.
+
+    With --group, numbers in errors are replaced by N.
+
+    Example: dueline dead list --since 1h --group
+    """
+    like = JobFilter("dead", queue, task, tenant, error=error)
     with session_of(context).queues() as queues:
-        rows = search(queues.engine, JobFilter("dead", queue, task, tenant), limit=limit)
         now_us = queues.engine.time.latest_us()
-        shown = [job_rows.of_row(job, now_us) for job in rows.jobs]
-        Output.of(context, queues.engine).entries(
-            shown, job_rows.DEAD_COLUMNS, count=len(shown), more=rows.more, capped=rows.is_capped
-        )
-    note_rest(len(shown), more=rows.more, is_capped=rows.is_capped)
+        since_us = 0 if since is None else _read_since(since, now_us)
+        output = Output.of(context, queues.engine)
+        if group:
+            found = dead_groups(queues.engine, like, since_us=since_us)
+            entries = [_group_entry(dead_group) for dead_group in found.groups[:limit]]
+            more = len(found.groups) > limit
+            output.entries(
+                entries, GROUP_COLUMNS, count=len(entries), more=more, capped=found.is_capped
+            )
+            note_rest(len(entries), more=more, is_capped=found.is_capped)
+            return
+        rows = search_latest(queues.engine, like, limit=limit)
+        jobs = [job for job in rows.jobs if job.at_us >= since_us]
+        more = rows.more and len(jobs) == len(rows.jobs)
+        is_capped = rows.is_capped and len(jobs) == len(rows.jobs)
+        shown = [job_rows.of_row(job, now_us) for job in jobs]
+        output.entries(shown, job_rows.DEAD_COLUMNS, count=len(shown), more=more, capped=is_capped)
+    note_rest(len(shown), more=more, is_capped=is_capped)
+
+
+def _read_since(text: str, now_us: int) -> int:
+    """Return the time of a timestamp, or of a duration before now."""
+    if text[:4].isdecimal() and text[4:5] == "-":
+        return asked_instant_us(read_instant(text), "since")
+    return now_us - parse_span(text)
+
+
+def _group_entry(one: DeadGroup) -> Entry:
+    return {
+        "jobs": one.count,
+        "task": one.task,
+        "error": one.error,
+        "first": Instant(one.first_us),
+        "last": Instant(one.last_us),
+        "example": one.example,
+        "filter": one.filter,
+    }
 
 
 @dead.command()
@@ -82,10 +131,11 @@ def retry(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> int:
-    """Retry dead-letter jobs.
+    """Retry dead-letter jobs at once.
 
-    Pass ids, filters (--queue, --task, --tenant) or --all. Their counts of errors and crashes
-    restart at 0. Without ids, the command prints the number of jobs and asks for confirmation.
+    For a rate, use `dueline dead redrive`. Pass ids, filters (--queue, --task, --tenant) or --all.
+    Their counts of errors and crashes restart at 0. Without ids, the command prints the number of
+    jobs and asks for confirmation.
 
     Example: dueline dead retry --task tasks.send --yes
     """
@@ -132,7 +182,9 @@ def redrive_paced(
     ] = None,
     yes: YesOption = False,
 ) -> int:
-    """Retry dead-letter jobs at a rate, and stop or resume that.
+    """Retry dead-letter jobs at a rate, or stop or resume that.
+
+    To retry them at once, use `dueline dead retry`.
 
     Runs until all jobs are retried, or it is stopped: by Ctrl-C, by `--stop` from anywhere, or on
     the dashboard. It retries each job once, however often it is stopped, killed and resumed.

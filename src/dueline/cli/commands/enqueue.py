@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -67,7 +68,10 @@ def enqueue(
             return Exit.DONE
         if wait:
             _check_kept(app, options.queue or own.queue)
-        job = using.enqueue(*args, **kwargs)
+        try:
+            job = using.enqueue(*args, **kwargs)
+        except BadInput as error:
+            raise _with_names(error, args, kwargs) from error
         if is_of_this_process(app.url):
             note(OF_THIS_PROCESS)
         if wait:
@@ -88,6 +92,19 @@ def application_of(context: typer.Context, *, unchecked: bool) -> Dueline:
         return session.application(otherwise=" Without its code, pass --unchecked.")
     check_exists(session.address)
     return Dueline(session.address)
+
+
+def _with_names(error: BadInput, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BadInput:
+    """Return the error of a call; if its only argument is an object, say how names are written."""
+    if kwargs or len(args) != 1 or not isinstance(args[0], dict) or not args[0]:
+        return error
+    words = " ".join(f"{name}={_word_of(value)}" for name, value in args[0].items())
+    return BadInput(error.message, hint=f"Write arguments by name: `{words}`.")
+
+
+def _word_of(value: object) -> str:
+    text = value if isinstance(value, str) and value.isalnum() else json.dumps(value)
+    return shlex.quote(text)
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:

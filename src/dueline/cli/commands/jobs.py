@@ -359,10 +359,10 @@ def cancel(
 @jobs.command()
 @with_option_groups
 def retry(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOptions) -> int:
-    """Run waiting or dead-letter jobs as soon as possible.
+    """Run waiting jobs now, or retry dead-letter jobs.
 
-    Pass ids, or --all-matching with filters, as for `jobs cancel`. Dead-letter jobs match only
-    with --state dead.
+    Scheduled and retrying jobs become due at once. Pass ids, or --all-matching with filters, as for
+    `jobs cancel`. Dead-letter jobs match only with --state dead.
 
     Example: dueline jobs retry --all-matching --state retrying --task tasks.send
     """

@@ -14,86 +14,65 @@ from dueline.core.limit_names import check_semaphore, semaphore_of
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate, check_rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT
-from dueline.limits.usage import LimitUsage, semaphores, usage_of, usages_of
+from dueline.limits.usage import LimitUsage, rate_text, semaphores, usage_of, usages_of
 
-COLUMNS = ("semaphore", "capacity", "set", "keys", "held", "waiting")
-RATE_COLUMNS = ("rate", "count", "per", "burst")
+COLUMNS = ("limit", "kind", "most", "set", "keys", "held", "waiting")
 HOLDER_COLUMNS = ("limit", "worker", "permits", "until")
 WAITER_COLUMNS = ("limit", "waiting", "permits", "priority", "queue", "since")
 
 limits = typer.Typer(help="Show and set semaphores and rates.")
 
-SemaphoreArgument = Annotated[str, argument("NAME", "Name of the semaphore.")]
-
 
 @limits.command("list")
 def list_limits(context: typer.Context) -> None:
-    """List semaphores.
+    """List semaphores and rates.
 
-    Includes semaphores that are not set but named by jobs; their capacity is 1. `keys` counts
-    limits such as host:example.org that are in use, `held` the permits in use, and `waiting` the
-    workers that wait for permits.
+    Includes limits that are not set but named by jobs: semaphores with a capacity of 1. `keys`
+    counts limits such as host:example.org that are in use, `held` the permits in use, and
+    `waiting` the workers that wait for permits.
     """
     with session_of(context).engine() as engine:
         shown = [_semaphore(engine, name, one) for name, one in semaphores(engine).items()]
+        shown += [_rate(name, one) for name, one in rate.rates(engine.store).items()]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
-        note("No semaphore is set, and no job has a limit.")
-
-
-@limits.command("rates")
-def list_rates(context: typer.Context) -> None:
-    """List rates."""
-    with session_of(context).engine() as engine:
-        shown = [_rate(name, one) for name, one in rate.rates(engine.store).items()]
-        Output.of(context, engine).entries(shown, RATE_COLUMNS, count=len(shown))
-    if not shown:
-        note("No rate is set.")
+        note("No limit is set, and no job has one.")
 
 
 @limits.command("set")
-def set_capacity(
+def set_limit(
     context: typer.Context,
-    name: SemaphoreArgument,
-    capacity: Annotated[int, argument("N", "Maximum number of running jobs; 0 for none.")],
-) -> None:
-    """Set how many jobs with a limit run at the same time.
-
-    A limit with a key, such as host:example.org, has this capacity for each key. Workers apply
-    the change within two seconds; running jobs continue.
-
-    Example: dueline limits set warehouse 4
-    """
-    if ":" in name:
-        raise BadInput(
-            f"{name} is a key of a semaphore; all keys have the same capacity.",
-            hint=f"Use {semaphore_of(name)}.",
-        )
-    check_semaphore(name, capacity)
-    with session_of(context).engine(creates=True) as engine:
-        semaphore.define(engine.store, name, capacity, ids=engine.ids)
-        Output.of(context, engine).entry({"semaphore": name, "capacity": capacity})
-
-
-@limits.command("rate")
-def set_rate(
-    context: typer.Context,
-    name: Annotated[str, argument("NAME", "Name of the rate.")],
-    count: Annotated[int, argument("N", "Maximum number of starts per period.")],
-    per: Annotated[str, option("DURATION", "Length of the period: 1s, 1h.")],
+    name: Annotated[str, argument("NAME", "Name of the limit.")],
+    most: Annotated[int, argument("N", "Maximum number of running jobs, or of starts in --per.")],
+    per: Annotated[str | None, option("DURATION", "Limit starts in this period: 1s, 1h.")] = None,
     burst: Annotated[int | None, option("N", "Start evenly, with bursts of N jobs.")] = None,
 ) -> None:
-    """Set how many jobs with a limit start in a period.
+    """Set how many jobs with a limit run at once, or start in a period.
 
-    A limit with a key has this rate for each key. Without --burst, no period of this length has
-    more starts.
+    Without --per, the limit is a semaphore: up to N jobs run at the same time; 0 for none. With
+    --per, it is a rate: up to N jobs start in any period of this length, or evenly with --burst.
+    A limit with a key, such as host:example.org, has this for each key. Workers apply the change
+    within two seconds; running jobs continue.
 
-    Example: dueline limits rate mailchimp 10 --per 1s
+    Example: dueline limits set mailchimp 10 --per 1s
     """
-    one = check_rate(name, count, parse_span(per), burst)
+    if per is None and burst is not None:
+        raise BadInput("--burst needs --per.", hint=f"Use `dueline limits set {name} N --per 1s`.")
+    if ":" in name:
+        raise BadInput(
+            f"{name} is a key of a limit; all keys have the same limit.",
+            hint=f"Use {semaphore_of(name)}.",
+        )
+    if per is not None:
+        one = check_rate(name, most, parse_span(per), burst)
+        with session_of(context).engine(creates=True) as engine:
+            rate.define(engine.store, name, one, ids=engine.ids)
+            Output.of(context, engine).entry(_rate(name, one))
+        return
+    check_semaphore(name, most)
     with session_of(context).engine(creates=True) as engine:
-        rate.define(engine.store, name, one, ids=engine.ids)
-        Output.of(context, engine).entry(_rate(name, one))
+        semaphore.define(engine.store, name, most, ids=engine.ids)
+        Output.of(context, engine).entry({"limit": name, "kind": "semaphore", "capacity": most})
 
 
 @limits.command()
@@ -128,7 +107,9 @@ def holders(
 
 
 @limits.command()
-def remove(context: typer.Context, name: SemaphoreArgument) -> None:
+def remove(
+    context: typer.Context, name: Annotated[str, argument("NAME", "Name of the limit.")]
+) -> None:
     """Remove the settings of a semaphore or rate.
 
     The limit is then a semaphore with a capacity of 1. Permits that are held stay valid.
@@ -141,16 +122,19 @@ def remove(context: typer.Context, name: SemaphoreArgument) -> None:
             raise NotFound(f"{name:.80} is not set.", hint="See `dueline limits list`.")
         semaphore.forget(engine.store, name)
         rate.forget(engine.store, name)
-        entry: Entry = {"semaphore": name, "capacity": CAPACITY_DEFAULT, "set": False}
+        entry: Entry = {"limit": name, "capacity": CAPACITY_DEFAULT, "set": False}
         Output.of(context, engine).entry(entry)
     note(f"{name} has the default capacity of {CAPACITY_DEFAULT} again.")
 
 
 def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:
     uses = usages_of(engine, name)
+    most = CAPACITY_DEFAULT if capacity is None else capacity
     return {
-        "semaphore": name,
-        "capacity": CAPACITY_DEFAULT if capacity is None else capacity,
+        "limit": name,
+        "kind": "semaphore",
+        "most": f"{most} at once",
+        "capacity": most,
         "set": capacity is not None,
         "keys": len(uses),
         "held": sum(use.held for use in uses),
@@ -159,7 +143,15 @@ def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:
 
 
 def _rate(name: str, one: Rate) -> Entry:
-    return {"rate": name, "count": one.count, "per": Span(one.per_us), "burst": one.burst or None}
+    return {
+        "limit": name,
+        "kind": "rate",
+        "most": rate_text(one),
+        "set": True,
+        "count": one.count,
+        "per": Span(one.per_us),
+        "burst": one.burst or None,
+    }
 
 
 def _holders(use: LimitUsage) -> list[Entry]:

@@ -9,13 +9,16 @@ from dueline.admin.throughput import Throughput, recent
 from dueline.cli.commands.queues import COLUMNS, numbers_of
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
-from dueline.cli.output import Entry, Output, Part, Span
+from dueline.cli.output import Entry, Output, Part, Span, note
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import present
 from dueline.core.clock import SystemClock
 from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.jobs.counts import count
+
+OTHER_ENDS = ("snoozed", "given_back", "cancelled", "expired", "lost")
+"""Outcomes that are neither done nor failed: all together are what ended."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -27,8 +30,9 @@ def stats(
 ) -> int:
     """Show job counts, throughput and start latency.
 
-    Throughput and start latency come from the history of the last 10 seconds, or of the last one
-    or five minutes if few jobs have ended.
+    `ended` is the sum of the outcomes below it; `failed` counts attempts that were retried, dead
+    or crashed. Throughput and start latency come from the history of the last 10 seconds, or of
+    the last one or five minutes if few jobs have ended.
 
     Example: dueline stats --watch 2
     """
@@ -52,9 +56,14 @@ def _show(context: typer.Context, engine: Engine) -> None:
     workers = present(engine.store)
     names = engine.catalog.names()
     shown = [numbers_of(count(engine, name, workers)) for name in names]
+    found = recent(engine, names)
     Output.of(context, engine).entry(
-        throughput_entry(recent(engine, names)), parts=[Part("queues", shown, COLUMNS)]
+        throughput_entry(found), parts=[Part("queues", shown, COLUMNS)]
     )
+    if found.is_capped:
+        note(
+            f"More attempts ended than the {found.ended} that were read: the rate is at least this."
+        )
 
 
 def throughput_entry(one: Throughput) -> Entry:
@@ -65,7 +74,7 @@ def throughput_entry(one: Throughput) -> Entry:
         "ended": one.ended,
         "done": one.done,
         "failed": one.failed,
-        "expired": one.expired,
+        **{name: one.others.get(name, 0) for name in OTHER_ENDS},
         "late_p50": None if one.late_p50_us is None else Span(one.late_p50_us),
         "late_p99": None if one.late_p99_us is None else Span(one.late_p99_us),
         "capped": one.is_capped,

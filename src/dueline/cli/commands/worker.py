@@ -4,6 +4,7 @@ import gc
 import logging
 import socket
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from dueline.api.logs import LogSettings
 from dueline.api.signals import SIGNALLED
 from dueline.api.stop_deadline import StopDeadline
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
+from dueline.cli.errors import Exit
 from dueline.cli.options import argument, option
 from dueline.cli.process_one import stay_as_process_one
 from dueline.cli.reload import run_again_and_again
@@ -28,7 +30,7 @@ from dueline.cli.session import OF_THIS_PROCESS, Session, is_of_this_process, se
 from dueline.coordination import failed_starts
 from dueline.coordination.failed_starts import FailedStart
 from dueline.coordination.worker_registry import live_workers
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.durations import parse_span
 from dueline.core.errors import (
     BadInput,
@@ -40,6 +42,7 @@ from dueline.core.errors import (
 from dueline.core.limit_names import semaphore_of
 from dueline.core.text import one_line
 from dueline.core.version import VERSION
+from dueline.jobs.counts import count
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
 from dueline.limits.usage import declared_limits
 from dueline.schedules.scheduler import all_schedules
@@ -47,6 +50,11 @@ from dueline.schedules.scheduler import all_schedules
 _log = logging.getLogger("dueline.start")
 
 TASKS_SHOWN = 20
+LEFT_STATES = ("ready", "running", "retrying", "scheduled", "dead")
+LEFT_COUNTED_MAX = 100_000
+"""Maximum number of jobs of a queue that are counted after a burst."""
+
+LEFT_EVERY_S = 0.5
 YOUNG_OBJECTS = 20_000
 TURN_S_MAX = 0.001
 
@@ -77,6 +85,10 @@ def worker(
         str, option("DURATION", "Time for running jobs to finish after SIGTERM.")
     ] = f"{DRAIN_S:g}s",
     burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is due.")] = False,
+    until_done: Annotated[
+        bool,
+        typer.Option("--until-done", help="As --burst, but wait for retries and running jobs."),
+    ] = False,
     monitor: Annotated[
         bool, typer.Option("--monitor/--no-monitor", help="Take part in maintenance.")
     ] = True,
@@ -108,8 +120,9 @@ def worker(
 
     Serves the queues of -q; by default `default`, the declared queues and those of the tasks. The
     first SIGTERM or Ctrl-C lets running jobs finish, a second one releases them at once. Logs one
-    line per job to stderr, or one for more than 20 short ones. Exits 0 after --burst, 143 after
-    SIGTERM, 130 after Ctrl-C.
+    line per job to stderr, or one for more than 20 short ones. Exits 143 after SIGTERM, 130 after
+    Ctrl-C. After --burst and --until-done it logs what is left in its queues, and exits 0, or 8 if
+    jobs are ready or retrying.
 
     Example: dueline worker tasks:app -q mail:4 --processes 2
     """
@@ -133,7 +146,8 @@ def worker(
     if processes:
         settings.give_to_children()
     plan = plan_of(
-        application.serving(serving), concurrency, drain_s, processes, burst=burst,
+        application.serving(serving), concurrency, drain_s, processes,
+        burst=burst or until_done,
         wear=(recycle_jobs, recycle_mb), monitor=monitor, http=http, prefetch=prefetch,
     )._replace(ends_process=True)  # fmt: skip
     slots = f"{concurrency} slots, {processes or 'no'} child process{'es' * (processes != 1)}"
@@ -143,10 +157,45 @@ def worker(
         failed_starts.clear(application.engine, session.place(app))
     with tuned():
         stopped_by = launch(application, plan)
+        try:
+            while until_done and stopped_by is None and _waits_for_more(application, plan.serving):
+                stopped_by = launch(application, plan)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
     if stopped_by is not None:
         StopDeadline(0).stopped(SIGNALLED + stopped_by, hurry=True)  # the exit waits for others
-    _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
-    return 0 if stopped_by is None else SIGNALLED + stopped_by
+        _log.info("stopped: %s", Signals(stopped_by).name)
+        return SIGNALLED + stopped_by
+    return _say_what_is_left(application, plan.serving)
+
+
+def _left_in(app: Dueline, names: Collection[str]) -> Counter[str]:
+    """Count the jobs of some queues by state."""
+    found: Counter[str] = Counter()
+    for name in set(names).intersection(app.engine.catalog.names()):
+        counts = count(app.engine, name, (), most=LEFT_COUNTED_MAX)
+        found.update({state: getattr(counts, state) for state in LEFT_STATES})
+    return found
+
+
+def _waits_for_more(app: Dueline, names: Collection[str]) -> bool:
+    """Wait for retries to be due, and for jobs that other workers run; return whether any is."""
+    clock, before = SystemClock(), _left_in(app, names)
+    left = before
+    while left["retrying"] or left["running"]:
+        clock.sleep(LEFT_EVERY_S)
+        left = _left_in(app, names)
+        if left["ready"] > before["ready"]:
+            return True
+    return left["ready"] > before["ready"]
+
+
+def _say_what_is_left(app: Dueline, names: Collection[str]) -> int:
+    """Log what a burst has left; return the exit code."""
+    left = _left_in(app, names)
+    text = ", ".join(f"{number:,} {state}" for state, number in left.items() if number)
+    _log.info("stopped: no job is due%s", f"; left: {text}" if text else "")
+    return Exit.LEFT if left["ready"] or left["retrying"] else Exit.DONE
 
 
 def _record_failure(
