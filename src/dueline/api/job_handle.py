@@ -34,7 +34,8 @@ ID_BYTES: Final = 16
 class Job(Handle[R_co]):
     """A handle on an enqueued job; `R` is the type of its result.
 
-    `task.enqueue(...)` returns it, `app.job(job_id)` creates it from an id.
+    `task.enqueue(...)` returns it, `app.job(job_id)` creates it from an id. `await job.astatus()`
+    does as `status` without blocking the event loop; so do the other names with an `a` in front.
     """
 
     __slots__ = ("_kind", "_tasks")

@@ -25,7 +25,8 @@ from dueline.workflows.workflow import FlowProgress, Start, WorkflowView
 class Flow(Handle[Any]):
     """A handle on a started workflow.
 
-    `app.start(...)` returns it, `app.flow(flow_id)` creates it from an id.
+    `app.start(...)` returns it, `app.flow(flow_id)` creates it from an id. `await flow.astatus()`
+    does as `status` without blocking the event loop; so do the other names with an `a` in front.
     """
 
     __slots__ = ("_look",)

@@ -6,7 +6,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 from typing import Annotated, Literal
@@ -207,13 +207,10 @@ def _record_failure(
         if address is None or is_of_this_process(address):
             return
         check_exists(address)
-        found = Dueline(address)
-        try:
+        with closing(Dueline(address)) as found:
             why = one_line(error.message)
             failed = FailedStart(session.place(app), socket.gethostname(), why, queues)
             failed_starts.record(found.engine, failed)
-        finally:
-            found.close()
 
 
 def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) -> None:
