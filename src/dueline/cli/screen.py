@@ -108,7 +108,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
 def _warnings(picture: Picture) -> list[Text]:
     """Return a line for each alert, and for what no worker can run."""
     lines = [
-        f"{alert.condition.queue}: {alert.condition.sentence} "
+        f"{alert.condition.queue or alert.condition.kind}: {alert.condition.sentence} "
         f"For {span_text(max(0, picture.now_us - alert.since_us), units=1)}."
         for alert in picture.alerts
     ]

@@ -13,7 +13,8 @@ from dueline.admin import redrives
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
 from dueline.api.raw_queue import RawQueue
-from dueline.coordination import notes
+from dueline.coordination import failed_starts, notes
+from dueline.coordination.failed_starts import FailedStart
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.coordination.worker_requests import requests_in
 from dueline.core.codec import encode
@@ -106,6 +107,16 @@ def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: V
     ).report
     report(Load(1, 0))
     assert "No live worker knows task shop.&lt;b&gt;new" in admin.text("/")
+
+
+def test_the_overview_shows_failed_imports_and_no_damaged_note(shop: Shop, admin: Visitor) -> None:
+    engine = shop.app.engine
+    failed_starts.record(engine, FailedStart("shop:<app>", "web-1", "No module named x."))
+    put = notes.put("alerts", "mail", b"{broken", b"1" * 8)
+    engine.store.commit(notes.PARTITION, (put,))
+    text = admin.text("/")
+    assert "A worker of shop:&lt;app&gt; on web-1 cannot start for" in text
+    assert "dueline worker &#39;shop:&lt;app&gt;&#39;" in text
 
 
 def test_the_overview_shows_the_alerts_that_are_raised(shop: Shop, admin: Visitor) -> None:
