@@ -1,4 +1,4 @@
-"""Write the generated parts of cli.md, settings.md and http-api.md in docs/reference.
+"""Write the generated parts of api.md, cli.md, settings.md and http-api.md in docs/reference.
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written
 by hand.
@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from dueline.web.http_api.openapi import document
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 
-_PART: Final = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART: Final = re.compile(r"(<!-- generated: ([\w. ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 Row = Sequence[str]
@@ -37,7 +38,11 @@ Row = Sequence[str]
 
 def rendered(page: str) -> str:
     """Return a page with its generated parts up to date."""
-    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n{found[3]}", page)
+    return _PART.sub(lambda found: f"{found[1]}\n{_part(found[2])}\n{found[3]}", page)
+
+
+def _part(name: str) -> str:
+    return signatures(name.removeprefix("signatures ")) if "." in name else PARTS[name]()
 
 
 def _table(heads: Row, rows: Iterable[Row]) -> str:
@@ -282,6 +287,64 @@ def _bounds(schema: Any) -> str:  # noqa: ANN401  (JSON)
     return ""
 
 
+# The Python API
+
+
+def signatures(name: str) -> str:
+    """Return how an entry of the API is called: it and its public methods, without types."""
+    module, _, attribute = name.rpartition(".")
+    entry = getattr(import_module(module), attribute)
+    lines: list[str] = []
+    if not isinstance(entry, type) or attribute in MADE_BY_CALLERS:
+        made = entry.__init__ if entry is Retry else entry
+        lines.append(f"{attribute}{_parameters(inspect.signature(made))}")
+    if isinstance(entry, type):
+        found: dict[str, Any] = {}
+        for kind in entry.__mro__:
+            if kind.__module__.startswith("dueline."):
+                found |= {key: one for key, one in vars(kind).items() if key not in found}
+        methods = {key: one for key, one in found.items() if _is_public(attribute, key, one)}
+        for key, method in methods.items():
+            owner = attribute if isinstance(method, classmethod) else _owner(attribute)
+            lines.append(f"{owner}.{key}{_parameters(inspect.signature(getattr(entry, key)))}")
+    return "```text\n" + "\n".join(lines) + "\n```\n" if lines else ""
+
+
+MADE_BY_CALLERS: Final = frozenset((
+    "BatchOptions", "Celery", "Cipher", "Cancel", "Dueline", "Identity", "Position", "RawQueue",
+    "Retry", "Snooze", "Throttled", "Unique", "VirtualClock",
+))  # fmt: skip
+"""Classes whose objects users make; dueline makes those of the others."""
+
+_HIDDEN: Final = frozenset(
+    (
+        *("case_of", "declare", "join", "of_case", "queues_of", "serving", "switched", "terms"),
+        *("wait_us", "wants", "watch", "with_terms"),
+    )
+)
+_OWNERS: Final = {"Dueline": "app", "Context": "ctx", "DurableContext": "ctx", "Transaction": "tx"}
+
+
+def _owner(name: str) -> str:
+    return _OWNERS.get(name, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+
+
+def _is_public(owner: str, name: str, method: object) -> bool:
+    is_method = inspect.isfunction(method) or isinstance(method, classmethod | staticmethod)
+    return is_method and not name.startswith("_") and name not in _HIDDEN and owner != "Payloads"
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    """Return the parameters with their defaults, without annotations and `self`."""
+    kept = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for name, parameter in signature.parameters.items()
+        if name not in ("self", "cls")
+    ]
+    text = str(signature.replace(parameters=kept, return_annotation=inspect.Signature.empty))
+    return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", text)
+
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "global options": _global_options,
     "commands": _list_of_commands,
@@ -305,7 +368,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
 
 def main() -> None:
     """Update the pages."""
-    for path in (FOLDER / "cli.md", FOLDER / "settings.md", FOLDER / "http-api.md"):
+    for path in (FOLDER / name for name in ("api.md", "cli.md", "http-api.md", "settings.md")):
         path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

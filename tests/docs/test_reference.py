@@ -65,3 +65,13 @@ def test_every_kind_of_address_and_its_options_are_listed() -> None:
     cassandra = text.partition("## Cassandra")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.+?`) \|", cassandra, re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(OPTIONS)
+
+
+def test_each_entry_has_an_example_and_its_signatures() -> None:
+    text = page("api").partition("## Spark")[0]
+    entries = re.split(r"(?m)^### ", text)[1:]
+    assert len(entries) == len(re.findall(r"(?m)^::: ", text)) > 50
+    for entry in entries:
+        name = entry.partition("\n")[0]
+        assert "```python" in entry or "](" in entry, f"{name} has no example"
+        assert "<!-- generated: signatures" in entry or "django" in entry, name
