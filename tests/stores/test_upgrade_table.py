@@ -384,3 +384,47 @@ def test_an_old_worker_is_killed_in_between(url: str, tmp_path: Path) -> None:
     assert results == [f"to a{n}: hello" for n in range(50)]
     assert not list(new.engine.jobs_of(dead_queue("default")))
     new.close()
+
+
+KILLS = 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", LONG_ON_CASSANDRA, indirect=True)
+def test_workers_of_both_versions_are_killed_again_and_again(url: str, tmp_path: Path) -> None:
+    """Kill an old or a new worker each time, while jobs of both versions arrive."""
+    # O9
+    codes = {"old": "to: str", "new": "to: str, subject: str"}
+    for name, parameters in codes.items():
+        text = PROGRAM.format(url=url).replace("to: str", parameters)
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    old, new = Dueline(url), Dueline(url)
+    old.queue("default", lease=1)
+    old.task(name=TASK)(send)
+    new.task(name=TASK)(without_default)
+
+    def start(name: str) -> "subprocess.Popen[bytes]":
+        words = [sys.executable, "-m", "dueline", "worker", f"{name}:app"]
+        return subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+
+    workers = {name: start(name) for name in codes}
+    jobs: list[Job[str]] = []
+    try:
+        for turn in range(KILLS):
+            for number in range(20):
+                jobs.append(old.task_named(TASK).enqueue(f"{turn} {number}"))
+                jobs.append(new.task_named(TASK).enqueue(f"{turn} {number}", "hello"))
+            until(lambda: sum(job.status == "done" for job in jobs[-40:]) >= 10)
+            name = ("old", "new")[turn % 2]
+            workers[name].kill()
+            workers[name].wait()
+            workers[name] = start(name)
+        results = [job.result(timeout=PATIENCE_S) for job in jobs]
+    finally:
+        for worker in workers.values():
+            worker.kill()
+            worker.wait()
+    assert {result.partition(" ")[0] for result in results} == {"to"}
+    assert not list(new.engine.jobs_of(dead_queue("default")))
+    old.close()
+    new.close()
