@@ -11,13 +11,16 @@ from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 
 from dueline.admin.filters import STATES, with_state
-from dueline.admin.job_views import JobSummary
+from dueline.admin.job_views import JobDetails, JobSummary
+from dueline.admin.operations import recorded
 from dueline.api.job_handle import parse_id
 from dueline.contrib.django.backend import DuelineBackend
 from dueline.contrib.django.contract import InvalidTaskBackend, task_backends
 from dueline.contrib.django.models import Job
-from dueline.contrib.django.results import time_of
+from dueline.contrib.django.results import Call, read_call, time_of
 from dueline.core.errors import BadInput, NotFound
+from dueline.core.job import JobId
+from dueline.jobs.bulk import BulkResult
 
 JOBS_SHOWN = 100
 
@@ -106,7 +109,7 @@ class JobAdmin(admin.ModelAdmin):
             details = model.get(job_id)
         except (BadInput, NotFound) as error:
             raise Http404(str(error)) from error
-        job = details.summary
+        job, call = details.summary, read_call(details.result)
         timestamps = [
             ("Enqueued", job.enqueued_us), ("Due", job.due_us), ("Started", job.started_us),
             ("Ended", job.ended_us),
@@ -115,13 +118,16 @@ class JobAdmin(admin.ModelAdmin):
             "title": f"Job {job.id}",
             "job": job,
             "details": details,
+            "arguments": _arguments_of(details, call),
+            "result": details.result if call is None else call.value,
             "times": [(name, time_of(at_us)) for name, at_us in timestamps if at_us],
             "attempts": [(attempt, time_of(attempt.ended_us)) for attempt in details.attempts],
             "explanation": None if job.state == "done" else model.explain(job.id),
             "actions": {
                 name: label
                 for name, label in self._actions(request).items()
-                if ACTIONS[name].is_for(job) and (name != "run again" or details.has_call)
+                if ACTIONS[name].is_for(job)
+                and (name != "run again" or details.has_call or call is not None)
             },
         }
         return self._render(request, backend, "job.html", shown)
@@ -160,7 +166,10 @@ class JobAdmin(admin.ModelAdmin):
             shown = {"title": "Delete jobs", "ids": [job.hex() for job in jobs]}
             return self._render(request, backend, "delete.html", shown)
         who = f"django:{request.user.get_username()}"
-        changed = backend.app.admin.operations(who).selected(what, jobs)
+        if what == "run again":
+            changed = _run_again(backend, who, jobs)
+        else:
+            changed = backend.app.admin.operations(who).selected(what, jobs)
         for count, said, level in (
             (changed.done, ACTIONS[what].said, messages.SUCCESS),
             (changed.asked, "running, and asked to stop", messages.SUCCESS),
@@ -185,6 +194,34 @@ class JobAdmin(admin.ModelAdmin):
             **shown,
         }
         return TemplateResponse(request, f"admin/dueline/{name}", context)
+
+
+def _arguments_of(details: JobDetails, call: Call | None) -> object:
+    """Return the arguments of a job; those of a done task are in what is kept of its call."""
+    if call is None:
+        return details.hidden or details.arguments
+    return [*call.args, call.kwargs] if call.kwargs else call.args
+
+
+def _run_again(backend: DuelineBackend, who: str, ids: Sequence[JobId]) -> BulkResult:
+    """Enqueue calls again: those that are kept with results, else those in the history."""
+    app, done = backend.app, 0
+    operations = app.admin.operations(who)
+    for job_id in ids:
+        try:
+            call = read_call(app.admin.get(job_id.hex()).result)
+        except NotFound:
+            continue
+        known = app.known_at(call.task) if call is not None else None
+        if call is None or known is None:
+            done += operations.selected("run again", [job_id]).done
+            continue
+        with recorded(app.engine, who, "run again", job_id.hex()) as action:
+            again = known.call.using(queue=call.queue, priority=call.priority)
+            again.enqueue(*call.args, **call.kwargs)
+            action.result = "1 jobs"
+        done += 1
+    return BulkResult(done=done, left=len(ids) - done)
 
 
 def _list_url(backend: DuelineBackend) -> str:
