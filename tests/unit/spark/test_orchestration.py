@@ -2,8 +2,11 @@
 
 import re
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,12 +69,12 @@ def no_store(shell: Shell, app: Dueline) -> int:
 
 def signalled(number: int) -> Situation:
     def stop(shell: Shell, app: Dueline) -> int:
-        process = shell.spawn(*RUN, "--store", app.url, "--every", "1h")
-        while not (shell.folder / "lake" / "poison").is_dir():
-            assert process.poll() is None
-        process.send_signal(number)
-        process.communicate()
-        code = process.wait()
+        command = [sys.executable, "-u", "-m", "dueline", *RUN, "--store", app.url, "--every", "1h"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            assert any(line.startswith("gold") for line in process.stdout)  # now it pauses
+            process.send_signal(number)
+            code = process.wait()
         return code if code >= 0 else 128 - code  # as a shell says it
 
     return stop
@@ -94,6 +97,38 @@ def test_a_command_ends_with_the_code_of_its_situation(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert SITUATIONS[code](Shell(tmp_path, capsys), app) == int(code)
+
+
+QUERY = """
+import os, signal, threading
+from dueline.spark.pipeline.delta import damage_named
+from dueline.spark.pipeline.queries import Duck
+
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+with damage_named():
+    Duck().run("SELECT count(*) FROM range(1000000000000) AS r WHERE hash(r.range) = 7", {}).table()
+"""
+
+
+def test_ctrl_c_while_duckdb_computes_is_ctrl_c() -> None:
+    command = [sys.executable, "-c", QUERY]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (-2, "KeyboardInterrupt")
+
+
+def test_ctrl_c_while_duckdb_reads_rows_is_ctrl_c() -> None:
+    import pyarrow as pa
+
+    from dueline.spark.pipeline.delta import damage_named
+    from dueline.spark.pipeline.queries import Duck
+
+    def batches() -> Iterator[Any]:
+        raise KeyboardInterrupt
+        yield
+
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+    with pytest.raises(KeyboardInterrupt), damage_named():
+        Duck().run("SELECT sum(n) FROM rows", {"rows": rows}).table()
 
 
 def test_what_may_pass_is_what_the_page_says() -> None:
