@@ -166,10 +166,8 @@ class Watch:
         shards = {name: engine.catalog.settings(name).shards_read for name in names}
         for attempt in self._follower.read(shards):
             self._recent.append(attempt)
-            if attempt.outcome in FAILED and (
-                attempt.task in self._failures or len(self._failures) < FAILURES_MAX
-            ):
-                self._failures[attempt.task] = attempt
+            if attempt.outcome in FAILED:
+                self._keep_failure(attempt)
             step_us = attempt.ended_us - attempt.ended_us % STEP_US
             self._points.setdefault(step_us, Point(step_us)).add(attempt)
         now_us = engine.time.latest_us()
@@ -205,6 +203,14 @@ class Watch:
             frozenset(name for name in names if engine.catalog.settings(name).is_paused),
             raised_alerts(engine),
         )
+
+    def _keep_failure(self, attempt: Attempt) -> None:
+        """Keep the last failure of a task: shards are read one after the other."""
+        known = self._failures.get(attempt.task)
+        if known is None and len(self._failures) >= FAILURES_MAX:
+            return
+        if known is None or known.ended_us <= attempt.ended_us:
+            self._failures[attempt.task] = attempt
 
     def _counts(self, names: Sequence[str], workers: Sequence[Presence]) -> list[Counts]:
         """Count all queues; what small ones leave of the maximum is for larger ones."""

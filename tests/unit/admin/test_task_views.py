@@ -35,7 +35,7 @@ def test_a_task_says_how_often_it_fails_and_why(app: Dueline) -> None:
     for number in range(3):
         last = app.send("fail", [number])
     app.send("work")
-    app.run_worker(burst=True)
+    app.run_worker(burst=True, concurrency=1)
     fail, work = app.admin.tasks()
     assert (fail.name, work.name) == ("fail", "work")
     assert fail.error is not None
