@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -175,9 +176,9 @@ class Measured:
             fill(url, self.rows)
             mark.touch()
         place = self.folder / f"{self.kind}-{table}"
-        frame = read(self.spark, url, table)
-        frame.write.mode("overwrite").parquet(f"{place}.parquet")
-        rows = frame.toArrow().combine_chunks()
+        read(self.spark, url, table).write.mode("overwrite").parquet(f"{place}.parquet")
+        types = schemas.wanted(table, schemas.struct_of(schemas.COLUMNS[table]))
+        rows = parquet.read_table(f"{place}.parquet").cast(types).combine_chunks()
         with pa.OSFile(f"{place}.arrow", "wb") as file, pa.ipc.new_file(file, rows.schema) as out:
             for batch in rows.to_batches(max_chunksize=PAGE):
                 out.write_batch(batch)
@@ -194,9 +195,10 @@ class Measured:
         """Return a write to a new store, and the raw one."""
         frame = orders(self.spark, self.rows, parts=TASKS)
         same = the_same(frame.toArrow())
+        run = f"{time.time_ns():x}"
 
         def new(number: int) -> str:
-            url = self.store % f"new{number}"
+            url = self.store % f"new_{run}_{number}"
             make(url)
             app = Dueline(url)
             app.queues.engine.catalog.configure("mail", shards=1)
@@ -209,7 +211,10 @@ class Measured:
 
         raws: Timed = (new, partial(copy, rows=same))
         if self.kind == "sqlite":
-            raws = (lambda number: str(self.folder / f"raw{number}.db"), partial(insert, rows=same))
+            raws = (
+                lambda number: str(self.folder / f"raw_{run}_{number}.db"),
+                partial(insert, rows=same),
+            )
         return {f"{self.kind} {mode}: raw": raws, f"{self.kind} {mode}": (new, put)}
 
 
