@@ -365,6 +365,7 @@ def send(to: str) -> str:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", LONG_ON_CASSANDRA, indirect=True)
 def test_an_old_worker_is_killed_in_between(url: str, tmp_path: Path) -> None:
     """Kill a worker that moves jobs which it cannot take, then start the new version."""
