@@ -109,16 +109,18 @@ class Handle(ABC, Generic[R_co]):
             StoreUnavailable: The store has not answered within its own time limit.
         """
         report_us, read = self._clock.monotonic_us() + REPORT_AFTER_US, None
-        for pause_s in pauses(self._clock, timeout):
-            if pause_s:
-                _warn_in_a_loop()
-                if self._clock.monotonic_us() >= report_us:
-                    report_us += REPORT_EVERY_US
-                    self._report_wait(read)
-                self._clock.sleep(pause_s)
-            has_ended, read = self._answer(self._read)
-            if has_ended:
-                return self._value(read)
+        endings = self._queues.engine.endings
+        with endings.waiting(self._id) as event:
+            for pause_s in pauses(self._clock, timeout):
+                if pause_s:
+                    _warn_in_a_loop()
+                    if self._clock.monotonic_us() >= report_us:
+                        report_us += REPORT_EVERY_US
+                        self._report_wait(read)
+                    endings.wait(event, self._clock, pause_s)
+                has_ended, read = self._answer(self._read)
+                if has_ended:
+                    return self._value(read)
         raise self._late(read)
 
     async def aresult(

@@ -1,10 +1,11 @@
 """The engine: a store, and what every operation on it needs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
 from dueline.core.clock import Clock, StoreTime
+from dueline.core.endings import Endings
 from dueline.core.errors import EnqueueUnknown, StoreMoved, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job
@@ -30,6 +31,7 @@ class Engine:
       ids: Source of ids and tokens.
       catalog: The queues and their settings.
       wakeups: Wakes workers of the store.
+      endings: Wakes threads of this process that wait for jobs.
     """
 
     store: Store
@@ -39,6 +41,7 @@ class Engine:
     ids: Ids
     catalog: Catalog
     wakeups: Wakeups
+    endings: Endings = field(default_factory=Endings)
 
     def wake(self, places: Iterable[tuple[Lane, int]]) -> None:
         """Wake the workers of lanes in which a job may soon be claimed: lane and `at_us`."""

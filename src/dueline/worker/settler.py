@@ -151,6 +151,7 @@ class Settler:
             if is_one
             else decisions.settle(self._engine.store, changes, later=self._effects.write)
         )
+        self._engine.endings.note(attempt.job.id for attempt in ended)
         self._wake(plans)
         self._check_again(plans)
         self._report.done(done)

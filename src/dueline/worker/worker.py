@@ -157,8 +157,9 @@ class Worker:
         self._runner.start()
         self._beat.start()
         try:
-            self._until(lambda: self._is_stopping or self._is_moved() or self._is_burst_over())
-            self._drain()
+            with self._engine.endings.serving():
+                self._until(lambda: self._is_stopping or self._is_moved() or self._is_burst_over())
+                self._drain()
             if self._is_outlasting and self._held:
                 ExitThread(self._end_with_handlers, self.exit, name="dueline-outlast").start()
                 return

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dueline import Conflict, Context, Dueline, Job
+from dueline import Conflict, Context, Dueline, Job, Retry
 from dueline.coordination.worker_registry import live_workers
+from dueline.core import clock
 from dueline.core.clock import SECOND_US
 from dueline.core.job import JobId
 from dueline.core.lane import task_of
@@ -41,6 +43,43 @@ def test_a_caller_reads_in_the_log_that_no_worker_serves_the_queue(
         job.result(timeout=60)
     said = f"job {job.id} waits: no live worker serves the queue mail"
     assert caplog.messages == [said]
+    app.close()
+
+
+@pytest.mark.parametrize("url", STORES)
+def test_a_worker_of_the_same_process_wakes_the_threads_that_wait(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks at the store for ten minutes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(clock, "_WAIT_S", (600.0, 600.0))
+    app, begins, has_begun = Dueline(url), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def add() -> int:
+        has_begun.set()
+        begins.wait(60)
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("again")
+        return len(calls)
+
+    task = app.task(name="add", retry=Retry(base=0.01))(add)
+    results: list[int] = []
+    with app.worker():
+        job = task.enqueue()
+        assert has_begun.wait(60)
+        threads = [
+            threading.Thread(target=lambda: results.append(job.result()), daemon=True)
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        begins.set()
+        for thread in threads:
+            thread.join(60)
+    assert results == [2, 2, 2]
+    assert app.queues.engine.endings._waiting == {}
     app.close()
 
 
