@@ -52,10 +52,10 @@ class InsertCommit(_FileCommit[Job]):
         return Written([True] * len(items))
 
     def _write(self, turn: Database, calls: Sequence[Call[Job]]) -> None:
-        if len(calls) == 1:
-            calls[0].answer = self._apply(turn, calls[0].items)
-            return
-        self._file.commit(turn, partial(_insert, calls=calls))
+        if len(calls) == 1:  # by itself: most calls are alone
+            self._file.commit(turn, partial(sqlite_jobs.add, jobs=calls[0].items))
+        else:
+            self._file.commit(turn, partial(_insert, calls=calls))
         for call in calls:
             call.answer = Written([True] * len(call.items))
 
