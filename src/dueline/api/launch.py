@@ -27,9 +27,7 @@ from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.signatures import Signatures
 from dueline.worker.backoff import PollTimer
-from dueline.worker.child_handle import spawning
 from dueline.worker.execution import Execution
-from dueline.worker.process_runner import ProcessRunner, jobs_each, threads_each
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.store_calls import counted_calls
@@ -219,6 +217,14 @@ def _runner(
             "Child processes cannot import this application: it is not a global of a module.",
             hint="Assign it to a global name, or use processes=0.",
         )
+    # Few workers need these, which load a megabyte of modules.
+    from dueline.worker.child_handle import spawning  # noqa: PLC0415
+    from dueline.worker.process_runner import (  # noqa: PLC0415
+        ProcessRunner,
+        jobs_each,
+        threads_each,
+    )
+
     threads = max(plan.concurrency, plan.processes)
     each = threads_each(threads, plan.processes)
     command = [sys.executable, "-m", "dueline.api.worker_child", place, str(each), *sys.path]

@@ -1,6 +1,5 @@
 """Output of results, for people and for programs."""
 
-import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -212,6 +211,8 @@ def _csv(entries: Sequence[Entry], *, has_heads: bool = True) -> None:
     """Write entries as rows under one header; nested values are JSON in their cell."""
     rows = [cast("dict[str, object]", _plain(entry)) for entry in entries]
     heads = list(dict.fromkeys(name for row in rows for name in row))
+    import csv  # noqa: PLC0415  (few commands need it)
+
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if heads and has_heads:
         writer.writerow(heads)
