@@ -50,7 +50,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: help demo demo-spark test test-all collect test-lakehouse test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -75,6 +75,9 @@ endif
 # Compiles the tests for all processes of pytest, while one core is left over by `check`.
 collect: $(VENV)/.project
 	@($(PY) -m pytest -q --collect-only --ignore tests/unit/spark >/dev/null 2>&1 &)
+
+test-lakehouse: $(LAKEHOUSE_VENV)/.project ## run the tests with Airflow, Dagster, dbt and Iceberg, in a separate environment
+	@$(LAKEHOUSE_VENV)/bin/python -m pytest -q tests/integration/lakehouse
 
 test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in a separate environment (needs Java 17)
 	@$(MAKE) --no-print-directory -j 2 $(if $(CI),--output-sync=target) $(SPARK_TESTS)
