@@ -32,6 +32,9 @@ FILES_VARIABLE = "FILES"
 KILL_AFTER = 0.4
 """Share of ended jobs at which a worker is killed."""
 
+KILL_TRIES = 20
+KILL_PAUSE_S = 0.01
+
 POLL_EVERY_S = 0.25
 REST = 4
 """Slow polls (over a network) take at most one fifth of the time."""
@@ -85,7 +88,7 @@ def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
             bar.update(line, completed=len(jobs) - len(waiting))
             survivor.check()
             if not held and len(waiting) < (1 - KILL_AFTER) * len(jobs):
-                held = kill(victim, jobs)
+                held = kill_soon(victim, jobs)
                 if held:
                     bar.console.print(f"killed one of two workers while it held {len(held)} jobs")
         took_s = time.monotonic() - began_s
@@ -132,6 +135,18 @@ def watch(jobs: Mapping[str, Planned]) -> Iterator[Sequence[Job]]:
 def waiting_of(jobs: Mapping[str, Planned]) -> Sequence[Job]:
     """Read the rows of these jobs; ended jobs have none."""
     return [job for job in app.queues.engine.jobs_of(QUEUE) if job.id.hex() in jobs]
+
+
+def kill_soon(worker: WorkerCommand, jobs: Mapping[str, Planned]) -> list[str]:
+    """Kill a worker as soon as it holds fit jobs, as `kill` does; give up after some tries.
+
+    Few jobs end within some looks at a slow store, and between two of them it may hold none.
+    """
+    for _ in range(KILL_TRIES):
+        if held := kill(worker, jobs):
+            return held
+        time.sleep(KILL_PAUSE_S)
+    return []
 
 
 def kill(worker: WorkerCommand, jobs: Mapping[str, Planned]) -> list[str]:
