@@ -47,6 +47,8 @@ def dueline_side(url: str, work: Callable[[Side], None]) -> None:
     """Do some work with dueline, in a process with a worker."""
     from dueline import Dueline, DurableContext  # noqa: PLC0415  (each side is imported alone)
 
+    migrate = [sys.executable, "-m", "dueline", "migrate", "--store", url]
+    subprocess.run(migrate, check=True, stdout=subprocess.DEVNULL)
     app = Dueline(url)
     waits, woken = threading.Event(), threading.Event()
 
