@@ -15,7 +15,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.store import Put
 from dueline.foresight.alert_monitor import KIND, raised_alerts
 from dueline.foresight.alerts import Alert
-from dueline.foresight.dead_growth import DeadPast, after
+from dueline.foresight.dead_growth import DeadPast, _condition, after
 from tests.harness.addresses import world_of
 from tests.harness.alert_run import STEP_S, Run, some
 from tests.harness.world import World
@@ -192,3 +192,9 @@ def test_two_bursts_and_a_flaky_task(world: World) -> None:
             run.step(some(world, number), each=each)
             assert [alert.since_us for alert in run.raised()] == [found.since_us]
         ends(run, "failures", some(world, 5))
+
+
+@pytest.mark.parametrize("error", ["", "Declined: no money", "Declined: no money."])
+def test_the_sentence_of_dead_letters_ends_once(error: str) -> None:
+    sentence = _condition("q", DeadPast(0, error=error)).sentence
+    assert sentence.endswith("no money." if error else "minutes.")

@@ -121,7 +121,7 @@ def _condition(queue: str, past: DeadPast) -> Condition:
         "dead",
         queue,
         "",
-        f"{sentence}; the last error: {past.error}" if past.error else f"{sentence}.",
+        f"{sentence}; the last error: {past.error.rstrip('.')}." if past.error else f"{sentence}.",
         f"dueline dead list --queue {quote(queue)}",
         {"dead": number, "task": task},
     )
