@@ -437,6 +437,23 @@ def test_few_jobs_of_all_shards_are_inserted_by_three_requests(
         assert store.find([job.id]) == [job]
 
 
+def test_the_shards_of_several_queues_are_checked_at_once(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = [lane_of(queue=queue, shard=shard) for queue in ("a", "b") for shard in range(2)]
+    put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
+    sizes: list[int] = []
+    read_many = store._session.read_many
+
+    def counted(calls: Sequence[Call]) -> list[Rows]:
+        sizes.append(len(calls))
+        return read_many(calls)
+
+    monkeypatch.setattr(store._session, "read_many", counted)
+    put_in(store, *(new_job(10 + number, lane=lane) for number, lane in enumerate(lanes)))
+    assert sizes == [2]
+
+
 def test_a_put_whose_answer_was_lost_is_read_back(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

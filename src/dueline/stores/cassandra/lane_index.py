@@ -82,10 +82,11 @@ class CassandraLaneStorage:
         numbers: dict[str, list[int]] = {}
         for queue, number in shards:
             numbers.setdefault(queue, []).append(number)
+        answers = self._session.read_many([(_MARKS_OF_EACH, each) for each in numbers.items()])
         closed = {
             Shard(*row[:2]): _marks_in([row[2:]]).closed
-            for queue, some in numbers.items()
-            for row in self._of_shards(queue, some, _MARKS_OF_EACH, (queue, some))
+            for (queue, some), rows in zip(numbers.items(), answers, strict=True)
+            for row in _of_shards(queue, some, rows)
         }
         return [closed.get(shard, NOTHING_CLOSED.closed) for shard in shards]
 
@@ -175,7 +176,7 @@ class CassandraLaneStorage:
         lanes than its part of it is read by itself.
         """
         by_shard: dict[int, Rows] = {shard: [] for shard in after}
-        for row in self._of_shards(queue, by_shard, _SHARDS, (queue, list(after))):
+        for row in _of_shards(queue, by_shard, self._session.read(_SHARDS, (queue, list(after)))):
             by_shard[row[1]].append(row[2:])
         marks = {shard: _marks_in(rows) for shard, rows in by_shard.items()}
         starts = {shard: _start(marks[shard], after[shard]) for shard in after}
@@ -194,8 +195,8 @@ class CassandraLaneStorage:
         for day in sorted(set(chain.from_iterable(days.values()))):
             some = [shard for shard in after if day in days[shard]]
             start, end = min(starts[one] for one in some), max(ends[one] for one in some)
-            read = self._of_shards(queue, some, _PAGES, (queue, some, day, *start, end, most))
-            for shard, of_shard in groupby(read, key=itemgetter(1)):
+            read = self._session.read(_PAGES, (queue, some, day, *start, end, most))
+            for shard, of_shard in groupby(_of_shards(queue, some, read), key=itemgetter(1)):
                 cells = [row[2:] for row in of_shard]
                 if len(cells) == most:
                     full.add(shard)
@@ -208,15 +209,6 @@ class CassandraLaneStorage:
             place = Shard(queue, shard)
             found[shard] = self._page(place, days[shard], starts[shard], ends[shard], limit)
         return {shard: (marks[shard], found[shard][:limit]) for shard in after}
-
-    def _of_shards(
-        self, queue: str, shards: Collection[int], text: str, values: Sequence[object]
-    ) -> Rows:
-        """Read rows of several partitions, which have no common token to compare."""
-        rows = self._session.read(text, values)
-        if any(row[0] != queue or row[1] not in shards for row in rows):
-            raise StoreUnavailable("A read of lanes was answered with rows of another partition.")
-        return rows
 
     def _page(
         self,
@@ -234,6 +226,13 @@ class CassandraLaneStorage:
                 )
                 found += [Pointer(row[0], Lane(*shard, *row[1:])) for row in rows]
         return found
+
+
+def _of_shards(queue: str, shards: Collection[int], rows: Rows) -> Rows:
+    """Return rows of several partitions, which have no common token to compare."""
+    if any(row[0] != queue or row[1] not in shards for row in rows):
+        raise StoreUnavailable("A read of lanes was answered with rows of another partition.")
+    return rows
 
 
 def _start(marks: Marks, after: Pointer | None) -> tuple[int, int, int, str]:
