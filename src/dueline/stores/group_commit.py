@@ -40,6 +40,7 @@ WRITERS: Final = 2
 """Number of threads of a process that write at once, if a write takes so long."""
 
 OF_ONE: Final = (BadInput, OverflowError, TypeError, ValueError)
+"""Errors caused by the items of one call; any other error fails the whole write."""
 
 Turn = TypeVar("Turn")
 Item = TypeVar("Item", bound=Job | Group)
@@ -112,11 +113,9 @@ class GroupCommit(ABC, Generic[Turn, Item]):
 
     Attributes:
       busy: Errors after which nothing was written, and the turn comes again.
-      of_one: Errors caused by the items of one call; any other error fails the whole write.
     """
 
     busy: ClassVar[tuple[type[Exception], ...]] = ()
-    of_one: ClassVar[tuple[type[Exception], ...]] = OF_ONE
 
     def __init__(self) -> None:
         self._waiting: deque[Call[Item]] = deque()
@@ -126,31 +125,8 @@ class GroupCommit(ABC, Generic[Turn, Item]):
         """Call `_lead` if this thread may write now; return whether it may."""
 
     @abstractmethod
-    def _apply(self, turn: Turn, items: Sequence[Item]) -> Written:
-        """Write items; what is stored already stays as it is, so that this can be repeated."""
-
     def _write(self, turn: Turn, calls: Sequence[Call[Item]]) -> None:
         """Write the items of all calls; set the answer, or the error, of each."""
-        try:
-            written = self._apply(turn, [item for call in calls for item in call.items])
-        except self.of_one:
-            if len(calls) == 1:
-                raise
-            for call in calls:
-                self._write_one(turn, call)
-            return
-        held = iter(written.held)
-        for call in calls:
-            answers = list(islice(held, len(call.items)))
-            call.answer = written._replace(held=answers)
-
-    def _write_one(self, turn: Turn, call: Call[Item]) -> None:
-        try:
-            call.answer = self._apply(turn, call.items)
-        except Exception as error:
-            if isinstance(error, JobTimeout) or not isinstance(error, (DuelineError, *self.of_one)):
-                raise
-            call.error = error
 
     def _error_for(self, error: BaseException) -> BaseException:
         """Return the error of a write for another call."""
@@ -250,11 +226,42 @@ class GroupCommit(ABC, Generic[Turn, Item]):
         self._waiting.extendleft(reversed(calls))
 
 
+def write_together(
+    calls: Sequence[Call[Item]],
+    write: Callable[[Sequence[Item]], Written],
+    of_one: tuple[type[Exception], ...] = OF_ONE,
+) -> None:
+    """Write the items of all calls at once; set the answer, or the error, of each.
+
+    Args:
+      write: Writes items; what is stored already stays as it is, so that this can be repeated.
+      of_one: Errors caused by the items of one call; any other error fails the whole write.
+    """
+    try:
+        written = write([item for call in calls for item in call.items])
+    except of_one:
+        if len(calls) == 1:
+            raise
+        kinds: tuple[type[Exception], ...] = (DuelineError, *of_one)
+        for call in calls:
+            try:
+                call.answer = write(call.items)
+            except JobTimeout:
+                raise
+            except kinds as error:
+                call.error = error
+        return
+    held = iter(written.held)
+    for call in calls:
+        answers = list(islice(held, len(call.items)))
+        call.answer = written._replace(held=answers)
+
+
 class ServerCommit(GroupCommit[None, Item]):
     """Writes of several threads in a store on a server, one after the other.
 
     Args:
-      write: Writes items, as `_apply` does.
+      write: Writes items, see `write_together`.
     """
 
     def __init__(self, write: Callable[[Sequence[Item]], Written]) -> None:
@@ -282,9 +289,9 @@ class ServerCommit(GroupCommit[None, Item]):
                     turn.release()
         return True
 
-    def _apply(self, turn: None, items: Sequence[Item]) -> Written:
+    def _write(self, turn: None, calls: Sequence[Call[Item]]) -> None:
         del turn
-        return self._write_items(items)
+        write_together(calls, self._write_items)
 
 
 def _turns() -> Sequence[threading.RLock]:

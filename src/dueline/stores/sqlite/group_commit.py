@@ -3,13 +3,13 @@
 from abc import ABC
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import apsw
 
 from dueline.core.job import Job
 from dueline.core.store import Group
-from dueline.stores.group_commit import OF_ONE, Call, GroupCommit, Item, Written
+from dueline.stores.group_commit import OF_ONE, Call, GroupCommit, Item, Written, write_together
 from dueline.stores.sqlite import batches
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside, savepoint
@@ -23,7 +23,6 @@ class _FileCommit(GroupCommit[Database, Item], ABC):
     """Writes the items of several threads at once; they take turns for the connection."""
 
     busy = (apsw.BusyError, apsw.LockedError)
-    of_one: ClassVar[tuple[type[Exception], ...]] = _OF_ONE
 
     def __init__(self, file: SqliteConnection) -> None:
         super().__init__()
@@ -47,10 +46,6 @@ class _FileCommit(GroupCommit[Database, Item], ABC):
 class InsertCommit(_FileCommit[Job]):
     """Inserts jobs."""
 
-    def _apply(self, turn: Database, items: Sequence[Job]) -> Written:
-        self._file.commit(turn, partial(sqlite_jobs.add, jobs=items))
-        return Written([True] * len(items))
-
     def _write(self, turn: Database, calls: Sequence[Call[Job]]) -> None:
         if len(calls) == 1:  # by itself: most calls are alone
             self._file.commit(turn, partial(sqlite_jobs.add, jobs=calls[0].items))
@@ -67,8 +62,9 @@ class RecordCommit(_FileCommit[Group]):
         super().__init__(file)
         self._now_us = now_us
 
-    def _apply(self, turn: Database, items: Sequence[Group]) -> Written:
-        return Written(batches.together(_Turn(self._file, turn), items, self._now_us()))
+    def _write(self, turn: Database, calls: Sequence[Call[Group]]) -> None:
+        now_us, writer = self._now_us, _Turn(self._file, turn)
+        write_together(calls, lambda own: Written(batches.together(writer, own, now_us())), _OF_ONE)
 
 
 class _Turn(NamedTuple):
