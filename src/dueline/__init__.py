@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         StoreReplaced,
         StoreUnavailable,
     )
+    from dueline.core.library_values import register_type
     from dueline.core.retry import Retry
     from dueline.durable.context import CalledJob, DurableContext
     from dueline.durable.errors import CallFailed, StepFailed, StepLost
@@ -103,6 +104,7 @@ __all__ = [
     "graph",
     "group",
     "pipeline",
+    "register_type",
     "wait_for",
 ]
 
@@ -136,6 +138,7 @@ _PLACES = {
         "StoreReplaced",
         "StoreUnavailable",
     ),
+    "core.library_values": ("register_type",),
     "core.retry": ("Retry",),
     "durable.context": ("CalledJob", "DurableContext"),
     "durable.errors": ("CallFailed", "StepFailed", "StepLost"),

@@ -13,6 +13,13 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast, get_args, get_or
 import msgspec
 
 from dueline.core.errors import BadInput, StoreCorrupt
+from dueline.core.library_values import (
+    TAG_BYTES,
+    from_plain_value,
+    is_library_type,
+    restored,
+    to_plain_value,
+)
 from dueline.core.system import at_fork
 from dueline.core.user_code import text_of
 
@@ -45,7 +52,7 @@ _FLAT_BYTES: Final = 2 * DEPTH_MAX  # shorter bodies cannot be too deep: each le
 def to_plain(value: object) -> object:
     """Return a value of a library's own type as plain values: msgspec's hook for encoding.
 
-    Paths and pydantic models are known; nothing is imported for them.
+    Paths, pydantic models and what `library_values` knows are; nothing is imported for them.
 
     Raises: TypeError: the type is not known.
     """
@@ -53,7 +60,7 @@ def to_plain(value: object) -> object:
         return str(value)
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)  # type: ignore[attr-defined]
-    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return to_plain_value(value)
 
 
 def from_plain(kind: Any, value: object) -> object:  # noqa: ANN401  (a type)
@@ -64,6 +71,8 @@ def from_plain(kind: Any, value: object) -> object:  # noqa: ANN401  (a type)
     own: Any = get_origin(kind) or kind
     if isinstance(value, own):
         return value
+    if is_library_type(own):
+        return from_plain_value(own, value)
     if issubclass(own, PurePath) and isinstance(value, str):
         return own(value)
     if is_model(own):  # from JSON, a strict model takes a string for a date
@@ -83,13 +92,15 @@ def is_model(kind: type) -> bool:
 
 def unknown_kind(kind: Any) -> type | None:  # noqa: ANN401  (a type)
     """Return a class in an annotation whose values cannot be encoded; None without one."""
+    if (own := get_origin(kind)) is not None and isinstance(own, type) and is_library_type(own):
+        return None
     if kinds := get_args(kind):
         return next(
             (found for argument in kinds if (found := unknown_kind(argument)) is not None), None
         )
     if not isinstance(kind, type) or kind.__module__ in _WITHOUT_VALUES:
         return None
-    if kind is object or issubclass(kind, PurePath) or is_model(kind):
+    if kind is object or issubclass(kind, PurePath) or is_model(kind) or is_library_type(kind):
         return None
     try:
         described = learned(lambda: msgspec.inspect.type_info(kind))
@@ -176,7 +187,8 @@ def encode_result(value: object, task: str) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"The result of {task} cannot be written as JSON: {text_of(error)}.",
-            hint="Return plain values, or keep no results with app.queue(..., keep=0).",
+            hint="Return plain values, or name how the type is stored: dueline.register_type(...). "
+            "The work is done: a retry repeats it. app.queue(..., keep=0) keeps no results.",
         ) from error
     if len(data) > RESULT_BYTES_MAX:
         raise BadInput(
@@ -192,13 +204,28 @@ def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annot
     Raises: StoreCorrupt: the result is not JSON.
     """
     try:
-        return AS_JSON.decoder(kind)(data.encode())
+        return with_frames(AS_JSON.decoder(kind)(body := data.encode()), body)
     except (*DAMAGE, UnicodeEncodeError):
         pass  # the annotation has changed since, or the data is damaged
     try:
-        return msgspec.json.decode(data)
+        return with_frames(msgspec.json.decode(data), data.encode())
     except (*DAMAGE, UnicodeEncodeError) as error:
         raise StoreCorrupt(f"The store holds a result that cannot be read: {error}.") from error
+
+
+def with_frames(value: Any, body: bytes) -> Any:  # noqa: ANN401  (of any type)
+    """Return a value that was decoded from a body, with the arrays and frames that it has.
+
+    Where an annotation names their type, they are there already.
+
+    Raises: msgspec.ValidationError: one is damaged.
+    """
+    if TAG_BYTES not in body:
+        return value
+    try:
+        return restored(value)
+    except ValueError as error:
+        raise msgspec.ValidationError(text_of(error)) from error
 
 
 class Content(msgspec.Struct, omit_defaults=True, gc=False):
@@ -287,10 +314,17 @@ def plain_bodies(values: Sequence[object]) -> list[bytes] | None:
 def holds_binary(value: object) -> bool:
     """Return whether a byte string may be anywhere in a value that can be written."""
     try:
-        plain = msgspec.to_builtins(value, builtin_types=_BINARY)
+        plain = msgspec.to_builtins(value, builtin_types=_BINARY, enc_hook=_without_frames)
     except TypeError:  # a key is one, or a library's own type is in it
         return True
-    return bool(plain != msgspec.to_builtins(value))
+    return bool(plain != msgspec.to_builtins(value, enc_hook=_without_frames))
+
+
+def _without_frames(value: object) -> object:
+    """Return None for what a library stores as text; see `to_plain`."""
+    if is_library_type(type(value)):
+        return None
+    raise TypeError
 
 
 def binary_in(value: object) -> Counter[bytes]:

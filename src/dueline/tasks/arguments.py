@@ -22,8 +22,10 @@ from dueline.core.codec import (
     is_model,
     learned,
     plain_bodies,
+    with_frames,
 )
 from dueline.core.errors import BadInput
+from dueline.core.library_values import is_same_value
 from dueline.core.user_code import text_of
 from dueline.tasks.familiar_words import hint_of_call
 
@@ -161,7 +163,8 @@ class Arguments:
             what = f"{self._unwritten(value, form, given)} of {self._task}"
             raise BadInput(
                 f"{what} cannot be written as {form.name}: {text_of(error)}.",
-                hint="Pass plain values (numbers, text, lists, dicts, dataclasses).",
+                hint="Pass plain values (numbers, text, lists, dicts, dataclasses), or name how "
+                "the type is stored: dueline.register_type(...).",
             ) from error
         if len(body) > PAYLOAD_BYTES_MAX:
             raise BadInput(
@@ -276,7 +279,8 @@ class Arguments:
                 read = self._read if form is AS_JSON else self._reader_of(form)
                 return read(body), {}
             call = _call_in(body, form)
-            return self._converted(call.args, call.kwargs)
+            args, kwargs = self._converted(call.args, call.kwargs)
+            return with_frames(args, body), with_frames(kwargs, body)
         except UNREADABLE as error:
             raise self._unfit(error, body, form) from error
 
@@ -374,7 +378,7 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401  (a type)
 def _is_same(given: object, got: object) -> bool:
     """Return whether two values have the same types throughout."""
     if type(given) is not type(got):
-        return False
+        return is_same_value(given, got)
     if isinstance(given, dict) and isinstance(got, dict):
         pairs = (zip(given, got, strict=True), zip(given.values(), got.values(), strict=True))
         return len(given) == len(got) and all(_is_same(*pair) for some in pairs for pair in some)
@@ -420,6 +424,12 @@ def _schema_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401  (a type)
     return {"type": f"{kind.__module__}.{kind.__qualname__}"}
 
 
+def _takes_any(kind: Any) -> bool:  # noqa: ANN401  (a type)
+    """Return whether values of a type may hold arrays or frames that no annotation names."""
+    return kind in _OPEN or any(map(_takes_any, get_args(kind)))
+
+
+_OPEN: Final = (Any, object, list, dict, tuple)
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -428,14 +438,18 @@ def _reader(
 ) -> Callable[[bytes], Sequence[Any]]:
     """Return the decoder of positional arguments; omitted ones are not in its result."""
     fields = [_field(parameter, hints) for parameter in parameters]
+    takes_any = any(map(_takes_any, (kind for _, kind, *_ in fields)))
     if all(parameter.default is parameter.empty for parameter in parameters):
         kinds = tuple.__class_getitem__(tuple(kind for _, kind, *_ in fields))
-        return form.decoder(kinds)
+        decode = form.decoder(kinds)
+        return (lambda body: with_frames(decode(body), body)) if takes_any else decode
     struct = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
     decode_struct = form.decoder(struct)
 
     def read(body: bytes) -> Sequence[Any]:
         values = msgspec.structs.astuple(decode_struct(body))
+        if takes_any:
+            values = with_frames(values, body)
         return values if UNSET not in values else values[: values.index(UNSET)]
 
     return read
