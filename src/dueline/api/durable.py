@@ -16,6 +16,7 @@ from typing import (
 
 from dueline.api import durable_jobs
 from dueline.api.call_options import Options
+from dueline.api.cells import is_interactive
 from dueline.api.connection import Connection
 from dueline.api.task import AsyncTask, Task
 from dueline.api.task_declaration import check_retry, limits_us, read_unique, task_name
@@ -157,7 +158,8 @@ class DurableMethods(Connection):
         self, handler: Handler, options: Options, unique: Unique | str | None
     ) -> Task[..., Any] | AsyncTask[..., Any]:
         """Add a handler to the tasks of the application."""
-        if handler.name in self._tasks:
+        # A cell of a notebook may run again.
+        if handler.name in self._tasks and not is_interactive(handler.body.__module__):
             raise BadInput(
                 f"A task named {handler.name} is registered already.",
                 hint="Give one of them another name=.",

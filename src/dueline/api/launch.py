@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from dueline.api.cells import is_interactive, place_of_cells
 from dueline.api.config import place_of
 from dueline.api.connection import Connection
 from dueline.api.maintenance import make_maintenance_threads
@@ -20,7 +21,7 @@ from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.core.logging import enable_loggers, log
-from dueline.core.process_identity import worker_name
+from dueline.core.process_identity import importing, worker_name
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import Signal
 from dueline.jobs.queue import Queues
@@ -123,6 +124,11 @@ def make_worker(
       tally: counts the attempts, for metrics.
       is_embedded: the process goes on after the worker.
     """
+    if importing.is_set():
+        raise ConfigError(
+            "A child process of a worker imports this module, which starts a worker again.",
+            hint='Start the worker, and enqueue, below `if __name__ == "__main__":`.',
+        )
     enable_loggers()
     queues = app.queues
     plan = _without_unreadable(queues, plan)
@@ -211,7 +217,14 @@ def _runner(
             f"Durable functions run in threads only, and this application has {durable[0]}.",
             hint="Use processes=0, or run them by an application of their own.",
         )
-    place = place_of(app)
+    place = place_of_cells(app) or place_of(app)
+    if place is None and is_interactive("__main__"):
+        raise ConfigError(
+            "Child processes cannot import this application: it is not a global of a notebook, or "
+            "this shell does not keep what was typed.",
+            hint="Write the application and its tasks to a file and import it, as with %%writefile "
+            "tasks.py; or use processes=0.",
+        )
     if place is None:
         raise ConfigError(
             "Child processes cannot import this application: it is not a global of a module.",

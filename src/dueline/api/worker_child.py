@@ -5,6 +5,7 @@ import sys
 from dueline.api.loading import load_app
 from dueline.api.logs import show_as_parent_does
 from dueline.core.errors import DuelineError
+from dueline.core.process_identity import importing
 from dueline.worker.child_process import serve
 
 
@@ -17,11 +18,14 @@ def main(place: str, threads: str, *rest: str) -> None:
     *folders, pipe, board = rest
     sys.path[:] = folders or sys.path
     try:
+        importing.set()
         app = load_app(place)
+        tasks = dict(app.tasks)
+        importing.clear()
     except DuelineError as error:
         sys.exit(str(error))
     show_as_parent_does()
-    serve(int(pipe), int(board), dict(app.tasks), int(threads), app.hooks)
+    serve(int(pipe), int(board), tasks, int(threads), app.hooks)
 
 
 if __name__ == "__main__":

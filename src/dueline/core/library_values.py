@@ -57,7 +57,7 @@ def register_type(
     """
     if not isinstance(kind, type):
         raise BadInput(f"`kind` must be a class (got {kind!r:.80}).", hint="Use the class itself.")
-    if not (callable(encode) and callable(decode)):
+    if not all(map(callable, (encode, decode))):
         raise BadInput(
             f"`encode` and `decode` of {kind.__name__} must be functions.",
             hint="Use register_type(Money, encode=str, decode=Money).",
@@ -73,9 +73,9 @@ def _library_of(kind: type) -> str:
 
 def is_library_type(kind: type) -> bool:
     """Return whether values of a type are stored by this module."""
-    return kind in _own or (
-        _library_of(kind) != "" and (_name_of(kind) in _FORMATS or _is_scalar_type(kind))
-    )
+    if kind in _own:
+        return True
+    return _library_of(kind) != "" and (_name_of(kind) in _FORMATS or _is_scalar_type(kind))
 
 
 def _name_of(kind: type) -> str:

@@ -6,6 +6,7 @@ PID namespace.
 
 import os
 import socket
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +15,9 @@ _PROC: Final = Path("/proc")
 _STATE, _STARTED = 0, 19  # positions after the name in /proc/PID/stat
 _ENDED: Final = ("Z", "X")
 _STOPPED: Final = ("T", "t")
+
+importing: Final = threading.Event()
+"""Set in a child process of a worker while it imports the application."""
 
 
 class Whereabouts(NamedTuple):
