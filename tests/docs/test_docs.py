@@ -20,8 +20,9 @@ from tests.harness.markdown import (
 
 NO_RUN_MAX = 2
 """Blocks that need a database server, or start a Cassandra node."""
-NEEDED = {"spark", "postgres", "redis"}
-"""What blocks may need; tests/unit/spark, tests/stores/postgres and tests/stores/redis run them."""
+NEEDED = {"spark", "postgres", "redis", "dbos", "temporal"}
+"""What blocks may need; tests/unit/spark, tests/stores/postgres, tests/stores/redis and
+tests/integration/peers run them."""
 
 
 @pytest.mark.timeout(600)  # some pages are a hundred processes, one after the other

@@ -1,0 +1,1 @@
+"""Programs with other libraries of the kind, beside their ports."""
