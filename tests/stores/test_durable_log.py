@@ -7,6 +7,7 @@ import pytest
 
 from dueline.core.attempt import DurablePlace
 from dueline.core.engine import Engine
+from dueline.durable.driving import drive
 from dueline.durable.log import Head, Log
 from dueline.durable.suspension import Suspended
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA, world_of
@@ -39,13 +40,13 @@ def is_refused(write: Callable[[], object]) -> bool:
 def test_records_of_a_claim_are_refused_once_a_later_one_has_read_the_log(engine: Engine) -> None:
     # rule D11
     first = loaded(engine, 1)
-    first.write("00001", Head("step", "a"), b"1")
+    drive(first.write("00001", Head("step", "a"), b"1"))
     second = loaded(engine, 2)
     assert list(second.entries) == ["00001"]
-    assert is_refused(lambda: first.write("00002", Head("step", "b")))
-    assert is_refused(lambda: first.note("00002!tries", Head("tries", "b", tries=1)))
-    second.write("00002", Head("step", "c"))
-    assert is_refused(lambda: loaded(engine, 1).write("00003", Head("step", "b")))
+    assert is_refused(lambda: drive(first.write("00002", Head("step", "b"))))
+    assert is_refused(lambda: drive(first.note("00002!tries", Head("tries", "b", tries=1))))
+    drive(second.write("00002", Head("step", "c")))
+    assert is_refused(lambda: drive(loaded(engine, 1).write("00003", Head("step", "b"))))
     third = loaded(engine, 3)
     assert [third.entries[key].head.name for key in sorted(third.entries)] == ["a", "c"]
 
@@ -53,14 +54,14 @@ def test_records_of_a_claim_are_refused_once_a_later_one_has_read_the_log(engine
 def test_an_empty_log_is_opened_by_one_claim(engine: Engine) -> None:
     # rule D11
     first, second = loaded(engine, 1), loaded(engine, 2)
-    assert is_refused(lambda: first.write("00001", Head("step", "a")))
-    second.write("00001", Head("step", "b"))
+    assert is_refused(lambda: drive(first.write("00001", Head("step", "a"))))
+    drive(second.write("00001", Head("step", "b")))
     assert loaded(engine, 2).entries["00001"].head.name == "b"
 
 
 def test_a_position_has_one_record(engine: Engine) -> None:
     # rule D1
     log = loaded(engine, 1)
-    log.write("00001", Head("step", "a"))
-    assert is_refused(lambda: log.write("00001", Head("step", "b")))
+    drive(log.write("00001", Head("step", "a")))
+    assert is_refused(lambda: drive(log.write("00001", Head("step", "b"))))
     assert loaded(engine, 2).entries["00001"].head.name == "a"

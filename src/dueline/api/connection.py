@@ -1,6 +1,6 @@
 """The store of an application, opened at the first use in each process."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
@@ -10,12 +10,14 @@ from dueline.api.connect import mask, open_queues, open_store
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, StoreUnavailable
+from dueline.core.job import Job
 from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.store import Store
 from dueline.core.store_capabilities import silence_of
-from dueline.jobs.queue import Queues
+from dueline.jobs.decisions import Decision, decide_each
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.jobs.transaction import Transaction, joined
 from dueline.limits.usage import declared_limits
 from dueline.tasks.handler import Handler, Middleware, read_middleware
@@ -34,7 +36,7 @@ from dueline.tasks.hooks import (
 from dueline.tasks.payload_codecs import Payloads
 
 if TYPE_CHECKING:
-    from dueline.api.shared_enqueues import SharedEnqueues
+    from dueline.core.shared_calls import SharedCalls
 
 M = TypeVar("M", bound=Middleware)
 
@@ -113,13 +115,21 @@ class Connection:
         return queues
 
     @cached_property
-    def shared_enqueues(self) -> "SharedEnqueues":
+    def shared_enqueues(self) -> "SharedCalls[EnqueueRequest, Job]":
         """Enqueues the calls of coroutines."""
-        from dueline.api.shared_enqueues import (  # noqa: PLC0415  (loads asyncio)
-            SharedEnqueues,
-        )
+        from dueline.core.shared_calls import SharedCalls  # noqa: PLC0415  (loads asyncio)
 
-        return SharedEnqueues(lambda: self.queues)
+        return SharedCalls(self._enqueue_each)
+
+    def _enqueue_each(self, requests: Sequence[EnqueueRequest]) -> Sequence[Job | BaseException]:
+        return self.queues.enqueue_each(requests)  # which opens the store, in a thread
+
+    @cached_property
+    def shared_decisions(self) -> "SharedCalls[Decision, bool]":
+        """Writes what durable coroutine functions record."""
+        from dueline.core.shared_calls import SharedCalls  # noqa: PLC0415  (loads asyncio)
+
+        return SharedCalls(lambda made: decide_each(self.queues.engine.recording_store, made))
 
     def _notice(self, queue: str, limits: Iterable[str] = ()) -> None:
         """Log a queue and limits that only a call names, and that nothing declares."""

@@ -133,8 +133,8 @@ class DurableMethods(Connection):
             from dueline.durable.handler import DurableHandler  # noqa: PLC0415  (used by few)
 
             handler = DurableHandler(
-                function, queues=lambda: self.queues, version=version,
-                name=task_name(function, name),
+                function, queues=lambda: self.queues, shared=lambda: self.shared_decisions,
+                version=version, name=task_name(function, name),
                 retry=retry or Retry(), timeout_us=timeout_us, payloads=self.payloads,
                 codec=codec, limits=limits, join=self.join, middleware=middleware, logs=logs,
             )  # fmt: skip

@@ -161,17 +161,20 @@ class Activation:
 
     # Parts of calls
 
-    def blocking(self, call: Callable[[], T]) -> Generator[Part, Any, T]:
+    def blocking(self, call: Callable[[], T]) -> Call[T]:
         """Call the store."""
+        return self.storing(_blocking(call))
+
+    def storing(self, call: Call[T]) -> Call[T]:
+        """Run a call of the store; its errors end the run."""
         try:
-            value: T = yield Blocking(call)
+            return (yield from call)
         except Suspended as suspension:
             self.interrupt(suspension)
         except StoreUnavailable as error:
             self.interrupt(store_failed(error), error)
         except StoreCorrupt as error:
             self.stop(error.message, "log")
-        return value
 
     def recorded(self, key: str) -> Generator[Part, Any, Entry | None]:
         """Return a record with its value; None without one. A value that lies apart is read."""
@@ -186,7 +189,7 @@ class Activation:
         """Write the record of a position, and insert jobs that it decides; return it."""
         if is_position(key):
             head = head.changed(digest=self.line.digest)
-        entry = yield from self.blocking(lambda: self.log.write(key, head, value, jobs=jobs))
+        entry = yield from self.storing(self.log.write(key, head, value, jobs=jobs))
         if is_position(key):
             self.pass_to(entry.head.at_us)
         return entry
@@ -333,6 +336,11 @@ class Activation:
         """Return the job and generation that came to a position first, and its key."""
         generation = self.place.owner(number_of(key))
         return self.place.origin(generation) or self.job.id, generation, key
+
+
+def _blocking(call: Callable[[], T]) -> Call[T]:
+    value: T = yield Blocking(call)
+    return value
 
 
 def _is_cancellation(error: BaseException) -> bool:

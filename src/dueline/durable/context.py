@@ -332,7 +332,7 @@ class DurableContext(Context):
             return drive(call)
         from dueline.durable.async_driving import adrive  # noqa: PLC0415  (loads asyncio)
 
-        return adrive(call)
+        return adrive(call, self._run.handler.shared())
 
     def run(self, body: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run a plain function from its beginning, by its log."""
@@ -353,16 +353,16 @@ class DurableContext(Context):
         """Run a coroutine function from its beginning, by its log."""
         from dueline.durable.async_driving import adrive  # noqa: PLC0415  (loads asyncio)
 
-        run = self._run
-        await adrive(ends.begin(run))
+        run, shared = self._run, self._run.handler.shared()
+        await adrive(ends.begin(run), shared)
         run.line = Line(run.job.enqueued_us)
-        args, kwargs = await adrive(restarts.arguments_of(run, args, kwargs))
+        args, kwargs = await adrive(restarts.arguments_of(run, args, kwargs), shared)
         try:
             value = await body(self, *args, **kwargs)
         except BaseException as error:
-            await adrive(ends.failed(run, error))
+            await adrive(ends.failed(run, error), shared)
             raise
-        return await adrive(ends.returned(run, value))
+        return await adrive(ends.returned(run, value), shared)
 
     def rehearse(self, rehearsal: Rehearsal) -> None:
         """Run the function as a test says."""

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import JobTimeout
+from dueline.core.store import Store
 from dueline.core.user_code import Raised, contain
+from dueline.jobs.decisions import Decision, decide
 
 T = TypeVar("T")
 
@@ -30,6 +32,13 @@ class UserCall(NamedTuple):
     timeout_us: int | None = None
 
 
+class Deciding(NamedTuple):
+    """A write of the log; its answer is whether it was applied."""
+
+    store: Store
+    decision: Decision
+
+
 class Pause(NamedTuple):
     """A short wait. sleep: of the engine's clock, in seconds; for plain functions."""
 
@@ -37,7 +46,7 @@ class Pause(NamedTuple):
     sleep: Callable[[float], None]
 
 
-Part = Blocking | UserCall | Pause
+Part = Blocking | Deciding | UserCall | Pause
 Call = Generator[Part, Any, T]
 
 
@@ -63,6 +72,8 @@ def run(part: Part) -> Any:  # noqa: ANN401  (of any type)
     match part:
         case Blocking(call):
             return call()
+        case Deciding(store, decision):
+            return decide(store, [decision])[0]
         case Pause(wait_us, sleep):
             sleep(wait_us / SECOND_US)
             return None

@@ -14,7 +14,7 @@ from dueline.durable import restarts
 from dueline.durable.activation import CANCELLED, Activation
 from dueline.durable.driving import Part
 from dueline.durable.log import Entry, Head, is_position, shown
-from dueline.durable.signals import read_inbox
+from dueline.durable.signals import Inbox, read_inbox
 from dueline.durable.steps import StepTerms, attempts
 from dueline.durable.suspension import Suspended, Unwound
 from dueline.jobs.parked_functions import END
@@ -37,13 +37,12 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     except BadInput as error:
         run.ending = Failed("BadInput", str(error), "", retry=False)
         run.interrupt(Suspended(run.ending, error.message))
-    yield from run.blocking(run.log.load)
+    inbox = yield from run.blocking(lambda: _read(run))
     yield from restarts.go_on(run)
     if len(run.log) < run.place.length:  # rule D14
         why = f"it has begun, and its log has {len(run.log)} of {run.place.length} records"
         run.stop(why, "log")
     yield from _expect_no_poison(run)
-    inbox = yield from run.blocking(lambda: read_inbox(run.engine.store, job.id))
     run.knows_cancel = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
     run.must_cancel, run.hurried_us = inbox.is_cancelled, inbox.hurried_us
     run.log.is_listed |= not inbox.is_empty
@@ -58,6 +57,12 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     elif run.end is None and job.errors >= run.policy().attempts:
         failed = Failed("JobTimeout", job.error, "", retry=False)
         run.end = yield from _write_end(run, "failed", failed)
+
+
+def _read(run: Activation) -> Inbox:
+    """Read the log, then the inbox."""
+    run.log.load()
+    return read_inbox(run.engine.store, run.job.id)
 
 
 def _expect_no_poison(run: Activation) -> Generator[Part, Any, None]:
@@ -75,7 +80,7 @@ def _expect_no_poison(run: Activation) -> Generator[Part, Any, None]:
     if known is not None and known.head.until_us == length:
         deaths += known.head.tries
     head = Head(DEATHS, tries=deaths, crashes=crashes, until_us=length)
-    yield from run.blocking(lambda: run.log.note(DEATHS, head))
+    yield from run.storing(run.log.note(DEATHS, head))
     if is_poison(deaths):
         run.stop(f"{deaths} workers died on it at the same position", "deaths")
 

@@ -1,13 +1,17 @@
 """Handlers of durable functions."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.durable.context import DurableContext
 from dueline.durable.values import ValueHandler
 from dueline.jobs.queue import Queues
+
+if TYPE_CHECKING:
+    from dueline.core.shared_calls import SharedCalls
+    from dueline.jobs.decisions import Decision
 
 
 class DurableHandler(ValueHandler):
@@ -16,6 +20,7 @@ class DurableHandler(ValueHandler):
     Args:
         function: The function; it takes a DurableContext first.
         queues: Returns the queues of the application.
+        shared: Returns what writes the records of its coroutine functions.
         version: Of the code; new functions note it.
         **terms: Those of `Handler`.
 
@@ -33,6 +38,7 @@ class DurableHandler(ValueHandler):
         function: Callable[..., Any],
         *,
         queues: Callable[[], Queues],
+        shared: "Callable[[], SharedCalls[Decision, bool]]",
         version: str = "",
         **terms: Any,  # noqa: ANN401
     ) -> None:
@@ -44,6 +50,7 @@ class DurableHandler(ValueHandler):
             )
         self.queues = queues
         self.engine = lambda: queues().engine
+        self.shared = shared
         self.version = version
         self._body = function
         self.function = self._run_async if self.is_async else self._run

@@ -17,6 +17,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.logging import log
 from dueline.core.pagination import record_at, records_in
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Record, Records
+from dueline.durable.driving import Call, Deciding
 from dueline.durable.suspension import AGAIN_US, claim_lost
 from dueline.jobs import decisions, function_list
 from dueline.jobs.decisions import Completion, Decision
@@ -298,9 +299,12 @@ class Log:
 
         Raises: StoreUnavailable: it is not known to be listed.
         """
-        if not self.is_listed and not self._is_open:
+        if not self._is_known_listed():
             function_list.add(self._engine, self._job)
         self.is_listed = True
+
+    def _is_known_listed(self) -> bool:
+        return self.is_listed or self._is_open
 
     def _opened(self, *, expect: bytes) -> Put:
         """Return the write that opens the log, or expects that it is still open."""
@@ -325,7 +329,9 @@ class Log:
         number = number_of(key)
         return self._place.owner(number) if number else self._place.generation
 
-    def write(self, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()) -> Entry:
+    def write(
+        self, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()
+    ) -> Call[Entry]:
         """Write the record of a position, once (rule D1); return it.
 
         Args:
@@ -342,12 +348,12 @@ class Log:
         self._check_size(key, value)
         head = head.changed(fence=self._job.fence, at_us=self._engine.time.latest_us())
         shown = value
+        apart: list[Group] = []
         if len(value) > APART_BYTES:
             head, shown = head.changed(apart=f"{key}~{self._job.fence}"), b""
             put = Put(head.apart, self._engine.ids.token(), value)
-            self.expect_listed()
-            self._engine.store.commit(self._values, (put,))
-        self._put(key, Entry(head, shown), expect=NO_VERSION, jobs=jobs)
+            apart = [Group(commits=(Commit(self._values, (put,)),))]
+        yield from self._put(key, Entry(head, shown), expect=NO_VERSION, jobs=jobs, apart=apart)
         if jobs:
             self._engine.announce(jobs)
         self.written += 1
@@ -366,30 +372,42 @@ class Log:
             case Completion.TOO_LATE:  # the next claim reads again whether they have ended
                 raise claim_lost()
 
-    def note(self, key: str, head: Head) -> None:
+    def note(self, key: str, head: Head) -> Call[None]:
         """Write what is known about a position, or replace it.
 
         Raises: Suspended: as `write`.
         """
         head = head.changed(fence=self._job.fence, at_us=self._engine.time.latest_us())
-        self._put(key, Entry(head), expect=None)
+        yield from self._put(key, Entry(head), expect=None)
 
     def _put(
-        self, key: str, entry: Entry, *, expect: bytes | None, jobs: Sequence[Job] = ()
-    ) -> None:
+        self,
+        key: str,
+        entry: Entry,
+        *,
+        expect: bytes | None,
+        jobs: Sequence[Job] = (),
+        apart: Sequence[Group] = (),
+    ) -> Call[None]:
         """Write a record while the log is open under this claim.
 
         Raises: Suspended: a later claim has opened it.
         """
-        self.expect_listed()
         opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
         token, before = self._engine.ids.token, list(self.deferred.items())
         also = [Put(each, token(), old.to_bytes(), expect=NO_VERSION) for each, old in before]
         put = Put(key, token(), entry.to_bytes(), expect=expect)
-        decision = Decision(Commit(self._partition, (opened, *also, put)), Group(jobs=jobs))
-        if not decisions.decide(self._engine.recording_store, [decision])[0]:
+        listing = (
+            () if self._is_known_listed() else (function_list.listing(self._engine, self._job),)
+        )
+        decision = Decision(
+            Commit(self._partition, (opened, *also, put)),
+            Group(jobs=jobs),
+            first=(*listing, *apart),
+        )
+        if not (yield Deciding(self._engine.recording_store, decision)):
             raise claim_lost(AGAIN_US)
-        self._is_open = True
+        self._is_open = self.is_listed = True
         for record in [*before, (key, entry)]:
             self._note(*record)
         self.deferred.clear()

@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, get_type_hints
+from weakref import WeakKeyDictionary
 
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, JobTimeout
@@ -15,6 +15,9 @@ from dueline.durable.driving import Part, Pause, UserCall
 from dueline.durable.errors import StepFailed, StepLost
 from dueline.durable.log import Entry, Head, note_of
 from dueline.durable.log import shown as position
+
+_kinds: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
+"""Annotations of the results of functions: evaluating them takes longer than a small step."""
 
 PAUSE_US_MAX: Final = 5 * SECOND_US
 """Longer waits between the attempts of a step are parked."""
@@ -60,9 +63,13 @@ def name_of(function: Callable[..., Any], name: str | None) -> str:
 def kind_of(function: Callable[..., Any]) -> Any:  # noqa: ANN401  (any annotation)
     """Return the annotation of a function's result."""
     try:
-        return get_type_hints(inspect.unwrap(function)).get("return", Any)
+        body = inspect.unwrap(function)
+        kind = _kinds.get(body, _kinds)
+        if kind is _kinds:
+            kind = _kinds[body] = get_type_hints(body).get("return", Any)
     except (TypeError, NameError, AttributeError):
         return Any
+    return kind
 
 
 def step(run: Activation, key: str, terms: StepTerms) -> Generator[Part, Any, Any]:
@@ -164,7 +171,7 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
         shown = kind_of_error if run.handler.is_sealed else f"{kind_of_error}: {text}"
         known = Head("tries", terms.name, state, tries=tries, until_us=until_us,
                      error=shown[:_ERROR_CHARACTERS_MAX])  # fmt: skip
-        yield from run.blocking(partial(run.log.note, note, known))
+        yield from run.storing(run.log.note(note, known))
         if wait_us > PAUSE_US_MAX:
             run.park(until_us, error=known.error)
         yield Pause(wait_us, run.engine.clock.sleep)

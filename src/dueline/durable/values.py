@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,10 @@ from dueline.core.user_code import text_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.payload_codecs import PLAIN
+
+if TYPE_CHECKING:
+    from dueline.core.shared_calls import SharedCalls
+    from dueline.jobs.decisions import Decision
 
 _DIGEST_BYTES: Final = 6
 
@@ -33,13 +37,15 @@ class ValueHandler(Handler):
     Attributes:
       engine: Returns the engine of the application.
       queues: Returns its queues.
+      shared: Returns what writes the records of its coroutine functions.
       version: Of the code.
     """
 
-    __slots__ = ("engine", "queues", "version")
+    __slots__ = ("engine", "queues", "shared", "version")
 
     engine: Callable[[], Engine]
     queues: Callable[[], Queues]
+    shared: "Callable[[], SharedCalls[Decision, bool]]"
     version: str
 
     def policy_of(self, job: Job) -> Retry:

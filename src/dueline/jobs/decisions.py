@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from dueline.core.clock import DAY_US
-from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.errors import BadInput, StoreUnavailable, Unknown
 from dueline.core.store import Commit, Drop, Group, Move, Put, Store, Verdict
 from dueline.jobs.history import AttemptAndJob, row_of, rows_of_ended
 from dueline.jobs.results import Kept, keep_each, merged
@@ -24,6 +25,9 @@ RESEND_US_MAX: Final = DAY_US
 
 _BYTES_MAX: Final = 2**15
 """Maximum size of the values that one conditional write holds."""
+
+_OF_ONE: Final = (BadInput, OverflowError, TypeError, ValueError)
+"""Errors caused by one of several decisions."""
 
 _NOTHING: Final = Group()
 
@@ -60,6 +64,8 @@ class Decision(NamedTuple):
         come last, and nothing depends on them.
       is_awaited: Whether others may wait for what it carries.
       closed: What closes it, once its cell is stored; see `opened`.
+      first: Plain writes that come before the deciding one, one group after the other; they do no
+        harm if that is refused.
     """
 
     write: Commit | Verdict
@@ -72,6 +78,7 @@ class Decision(NamedTuple):
     frees: Sequence[Commit] = ()
     is_awaited: bool = False
     closed: Put | Drop | None = None
+    first: Sequence[Group] = ()
 
     def commit(self) -> Commit:
         """Return the deciding write, of a record."""
@@ -90,7 +97,7 @@ class Decision(NamedTuple):
             return self
         write, closed = self.opens()
         return Decision(write, self.carried, None, self.attempt, self.kept, self.takes,
-                        self.unless, self.frees, self.is_awaited, closed)  # fmt: skip
+                        self.unless, self.frees, self.is_awaited, closed, self.first)  # fmt: skip
 
 
 def of_record(opened: Commit, carried: Group, closed: Put) -> Decision:
@@ -114,12 +121,19 @@ class Completion(Enum):
     TOO_LATE = "it is too late to insert; the record is closed"
 
 
-def decide(store: Store, decisions: Sequence[Decision], *, in_order: bool = False) -> list[bool]:
+def decide(
+    store: Store, decisions: Sequence[Decision], *, in_order: bool = False, alone: bool = False
+) -> list[bool]:
     """Apply decisions about different records, each with all that it carries or not at all.
 
     Many are decided together: all of them in a transaction; elsewhere those of one partition. If
-    one of these is refused, so are the others, although each by itself may hold. With `in_order`,
-    none is applied after one that is refused.
+    one of these is refused, so are the others, although each by itself may hold.
+
+    Args:
+        store: The store.
+        decisions: The decisions.
+        in_order: Apply none after one that is refused.
+        alone: Refuse none because of another one; they share a write all the same.
 
     Returns:
         For each whether this call has applied it.
@@ -130,10 +144,16 @@ def decide(store: Store, decisions: Sequence[Decision], *, in_order: bool = Fals
     if not decisions:
         return []
     if store.transactional:
+        if alone:
+            return list(store.together([group_of([decision]) for decision in decisions]))
         return [store.together([group_of(decisions)])[0]] * len(decisions)
+    for groups in zip_longest(*(decision.first for decision in decisions), fillvalue=_NOTHING):
+        store.together(groups)
     made: dict[int, Decision] = {}
     try:
-        for batch in _batches(decisions, in_order=in_order):
+        if alone:
+            made = _made_alone(store, decisions)
+        for batch in () if alone else _batches(decisions, in_order=in_order):
             writes = [write for each in batch.values() for write in each.commit().writes]
             if store.commit(next(iter(batch.values())).commit().partition, writes):
                 made |= batch
@@ -230,7 +250,8 @@ def group_of(decisions: Sequence[Decision], beside: Group = _NOTHING) -> Group:
     """Return the group of decisions, and of another group, for stores where it is a transaction."""
     verdicts, commits = list(beside.verdicts), list(beside.commits)
     jobs, rows, attempts, results = list(beside.jobs), list(beside.rows), [], []
-    for write, carried, _, attempt, kept, takes, unless, *_ in decisions:
+    for write, carried, _, attempt, kept, takes, unless, *_, first in decisions:
+        commits += [commit for group in first for commit in group.commits]
         if isinstance(write, Commit):
             commits.append(write)
         else:
@@ -270,6 +291,23 @@ def joined(groups: Sequence[Group]) -> Group:
         [job for group in groups for job in group.jobs],
         [row for group in groups for row in group.rows],
     )
+
+
+def _made_alone(store: Store, decisions: Sequence[Decision]) -> dict[int, Decision]:
+    """Decide each by itself; return those that hold, by their places."""
+    opened = [each.opened() if any(each.carried) else each for each in decisions]
+    held = store.together([Group(commits=(each.commit(),)) for each in opened])
+    return {place: each for place, each in enumerate(opened) if held[place]}
+
+
+def decide_each(store: Store, decisions: Sequence[Decision]) -> list[bool | Exception]:
+    """Apply decisions about different records, each by itself; return the errors of single ones."""
+    try:
+        return list(decide(store, decisions, alone=True))
+    except _OF_ONE as error:
+        if len(decisions) == 1:
+            return [error]
+    return [answer for each in decisions for answer in decide_each(store, [each])]
 
 
 def _batches(decisions: Sequence[Decision], *, in_order: bool) -> Iterable[dict[int, Decision]]:

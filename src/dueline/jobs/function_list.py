@@ -80,10 +80,15 @@ def values_of(job_id: JobId, generation: int) -> str:
 
 
 def add(engine: Engine, row: Job) -> None:
-    """List a function, before its first record. A function may be listed twice, which is harmless.
+    """List a function, before its first record.
 
     Raises: StoreUnavailable: it is not known to be listed.
     """
+    engine.store.together([listing(engine, row)])
+
+
+def listing(engine: Engine, row: Job) -> Group:
+    """Return the writes that list a function. It may be listed twice, which is harmless."""
     engine.catalog.adopt(FUNCTIONS)
     now_us = engine.time.latest_us()
     minute = f"{now_us // _MINUTE_US:0{_DIGITS}}"
@@ -95,7 +100,7 @@ def add(engine: Engine, row: Job) -> None:
         Commit(_minutes_in(_day_of(minute)), (Put(minute, token, b"", at_us=minute_us),)),
         Commit(place.partition, (_entry(place, token, Listed(row.task), now_us),)),
     ]
-    engine.store.together([Group(commits=commits)])
+    return Group(commits=commits)
 
 
 def mark_removed(engine: Engine, place: Place, entry: Listed) -> None:

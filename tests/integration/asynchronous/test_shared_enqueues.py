@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dueline import BadInput, Dueline, EnqueueUnknown, StoreUnavailable
-from dueline.api.shared_enqueues import THREADS
 from dueline.core.errors import Unknown
 from dueline.core.job import Job as Row
+from dueline.core.shared_calls import THREADS
 from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import EnqueueEvent
 

@@ -1,4 +1,4 @@
-"""Calls that coroutines enqueue at the same moment share a thread and a write."""
+"""Calls that coroutines make at the same moment share a thread and a write."""
 
 import asyncio
 import os
@@ -7,10 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Final, NamedTuple
-
-from dueline.core.job import Job
-from dueline.jobs.queue import EnqueueRequest, Queues
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 CALLS_MAX: Final = 500
 """Maximum number of calls in one write."""
@@ -18,18 +15,18 @@ CALLS_MAX: Final = 500
 THREADS: Final = 2
 """Number of threads that write at once: one that hangs holds up nobody who comes later."""
 
-Prepare = Callable[[], EnqueueRequest]
-Answer = Job | BaseException
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 
 class _Call(NamedTuple):
     """A call of a coroutine, which waits for its future."""
 
-    prepare: Prepare
+    prepare: Callable[[], Any]
     context: Context
-    future: asyncio.Future[Job]
+    future: asyncio.Future[Any]
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: object) -> None:
         """Give the coroutine its answer, in its loop."""
         if self.future.done():  # cancelled meanwhile
             return
@@ -39,18 +36,28 @@ class _Call(NamedTuple):
             self.future.set_result(answer)
 
 
-class SharedEnqueues:
-    """Enqueues the calls of coroutines of this process, in threads of their loops.
+def _answer(loop: asyncio.AbstractEventLoop, answered: Sequence[tuple[_Call, object]]) -> None:
+    """Give the coroutines of a loop their answers: one call wakes the loop for all of them."""
+    for call, answer in answered:
+        if call.future.get_loop() is loop:
+            call.answer(answer)
+
+
+class SharedCalls(Generic[Request, Answer]):
+    """Makes the calls of coroutines of this process, in threads of their loops.
 
     A call begins a thread while fewer than THREADS write; the others are taken by these. No call
     waits for company.
 
     Args:
-        queues: The queues.
+        make: Makes calls together; returns what each of them returns, or the error it raises. An
+            error that it raises itself is that of all.
     """
 
-    def __init__(self, queues: Callable[[], Queues]) -> None:
-        self._queues = queues
+    def __init__(
+        self, make: Callable[[Sequence[Request]], Sequence[Answer | BaseException]]
+    ) -> None:
+        self._make = make
         self._begin()
 
     def _begin(self) -> None:
@@ -59,12 +66,12 @@ class SharedEnqueues:
         self._writing = 0
         self._guard = threading.Lock()
 
-    async def put(self, prepare: Prepare) -> Job:
-        """Enqueue one call; `prepare` returns its request, in a thread."""
+    def put(self, prepare: Callable[[], Request]) -> asyncio.Future[Answer]:
+        """Begin one call; `prepare` returns its request, in a thread."""
         if self._process != os.getpid():  # the threads of the parent process are not in this one
             self._begin()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Job] = loop.create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append(_Call(prepare, copy_context(), future))
         with self._guard:
             begins = self._writing < THREADS
@@ -76,7 +83,7 @@ class SharedEnqueues:
                 with self._guard:
                     self._writing -= 1
                 raise
-        return await future
+        return future
 
     def _work(self) -> None:
         """Write what waits until nothing does."""
@@ -85,9 +92,10 @@ class SharedEnqueues:
                 answers = self._answers(calls)
             except BaseException as error:  # noqa: BLE001  (raised in the coroutines)
                 answers = [error] * len(calls)
-            for call, answer in zip(calls, answers, strict=True):
-                with suppress(RuntimeError):  # its loop is closed
-                    call.future.get_loop().call_soon_threadsafe(call.answer, answer)
+            answered = list(zip(calls, answers, strict=True))
+            for loop in {call.future.get_loop() for call in calls}:
+                with suppress(RuntimeError):  # it is closed
+                    loop.call_soon_threadsafe(_answer, loop, answered)
 
     def _take(self) -> list[_Call]:
         """Take what waits, except for cancelled calls; without any, this thread has ended."""
@@ -100,15 +108,13 @@ class SharedEnqueues:
             self._writing -= not calls
         return calls
 
-    def _answers(self, calls: Sequence[_Call]) -> Sequence[Answer]:
-        requests: list[EnqueueRequest | Exception] = []
-        for call in calls:
+    def _answers(self, calls: Sequence[_Call]) -> Sequence[object]:
+        requests: dict[int, Request] = {}
+        answers: dict[int, object] = {}
+        for place, call in enumerate(calls):
             try:
-                requests.append(call.context.run(call.prepare))
+                requests[place] = call.context.run(call.prepare)
             except Exception as error:  # noqa: BLE001  (raised in its coroutine)
-                requests.append(error)
-        good = [request for request in requests if isinstance(request, EnqueueRequest)]
-        stored = iter(self._queues().enqueue_each(good))
-        return [
-            next(stored) if isinstance(request, EnqueueRequest) else request for request in requests
-        ]
+                answers[place] = error
+        answers |= zip(requests, self._make(list(requests.values())), strict=True)
+        return [answers[place] for place in range(len(calls))]
