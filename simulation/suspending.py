@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from dueline.core.attempt import DurablePlace
 from dueline.core.call_options import CallOptions
@@ -300,9 +300,15 @@ def _queues() -> Queues:
     return Queues(town.engine_here())
 
 
+def _no_coroutines() -> NoReturn:
+    raise AssertionError("functions of the simulation are plain ones")
+
+
 _TASKS: Final = {
     **TASKS,
-    "saga": DurableHandler(_saga, queues=_queues, name="saga", retry=RETRY, timeout_us=None),
+    "saga": DurableHandler(
+        _saga, queues=_queues, shared=_no_coroutines, name="saga", retry=RETRY, timeout_us=None
+    ),
 }
 _OPTIONS: Final = CallOptions(durable=DurablePlace()).to_bytes()
 

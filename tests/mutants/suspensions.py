@@ -10,7 +10,7 @@ from dueline.core.job import Job
 from dueline.core.store import Put, Record
 from dueline.durable import ends, signals, waits
 from dueline.durable.activation import Activation
-from dueline.durable.driving import Part
+from dueline.durable.driving import Blocking, Call, Part
 from dueline.durable.log import Entry, Head, Log
 from dueline.jobs import called_jobs, group_cancellation
 
@@ -22,21 +22,19 @@ def a_step_is_not_recorded(patch: Patch) -> None:
 
     def write_others(
         self: Log, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()
-    ) -> Entry:
+    ) -> Call[Entry]:
         if head.kind == "step" and head.state == "done":
             return Entry(head, value)
-        return write(self, key, head, value, jobs=jobs)
+        return (yield from write(self, key, head, value, jobs=jobs))
 
     patch.setattr(Log, "write", write_others)
 
 
 def a_record_is_written_whoever_has_opened_the_log(patch: Patch) -> None:
-    def put(
-        self: Log, key: str, entry: Entry, *, expect: bytes | None, jobs: Sequence[Job] = ()
-    ) -> None:
+    def put(self: Log, key: str, entry: Entry, **_: object) -> Call[None]:
         self.expect_listed()
         writes = [Put(key, self._engine.ids.token(), entry.to_bytes(), expect=None)]
-        self._engine.store.commit(self._partition, writes)
+        yield Blocking(lambda: self._engine.store.commit(self._partition, writes))
         self._note(key, entry)
 
     def see(self: Log, record: Record) -> None:
