@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from dueline.durable.log import entries_of, is_position, shown
 from dueline.durable.names import STATE, check_name
 from dueline.durable.signals import Sent, send
 from dueline.durable.values import ValueHandler
+from dueline.durable.views import place_of_ended
 from dueline.jobs.function_list import inbox_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
@@ -29,8 +31,9 @@ class DurableStep:
 
     Attributes:
         position: Such as "3".
-        kind: "step", "sleep", "signal" or "cancel".
-        name: Name of the step or signal.
+        kind: "step", "sleep", "signal" or "cancel"; "call" and "gather" of jobs, and "result" and
+            "gathered" of their ends.
+        name: Name of the step, signal or task.
         state: "done", "failed", "lost" or "timed_out".
         at: When it was recorded, in UTC.
     """
@@ -104,23 +107,30 @@ def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  
     Raises: AttributeError: the job is no durable function, as far as is known.
     """
     row = queues.find(job_id).row
-    if row is None:
-        return None
-    if durable_place(row) is None:
+    if row is not None and durable_place(row) is None:
         raise AttributeError("state")  # a method of another queue
-    handler = tasks.get(row.task)
     record = record_at(queues.engine.store, inbox_of(job_id), STATE)
-    if record is None or not isinstance(handler, ValueHandler):
+    if record is None:
         return None
-    return handler.read_value(record.value[0], record.value[1:])
+    stored = record.value[0], record.value[1:]
+    if row is not None:
+        handler = tasks.get(row.task)
+        return handler.read_value(*stored) if isinstance(handler, ValueHandler) else None
+    # Nothing names the task of a function that has ended, and its codec may need the name.
+    for handler in tasks.values():
+        if isinstance(handler, ValueHandler):
+            with suppress(Exception):  # of any codec
+                return handler.read_value(*stored)
+    return None
 
 
 def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
     """Return the recorded calls of a function."""
     row = queues.find(job_id).row
-    place = None if row is None else durable_place(row)
+    records = queues.engine.store
+    place = place_of_ended(records, job_id) if row is None else durable_place(row)
     found = []
-    for key, (head, _) in entries_of(queues.engine.store, job_id, place or DurablePlace()).items():
+    for key, (head, _) in entries_of(records, job_id, place or DurablePlace()).items():
         if is_position(key):
             at = to_datetime(head.at_us)
             found.append(DurableStep(shown(key), head.kind, head.name, head.state, at))

@@ -124,7 +124,7 @@ def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
     """
     place = None if row is None else durable_place(row)
     if place is None:
-        place = _place_of_ended(records, job_id)
+        place = place_of_ended(records, job_id)
     entries = entries_of(records, job_id, place)
     end = entries.pop(END, None)
     inbox = read_inbox(records, job_id)
@@ -144,7 +144,7 @@ def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
     )
 
 
-def _place_of_ended(records: Records, job_id: JobId) -> DurablePlace:
+def place_of_ended(records: Records, job_id: JobId) -> DurablePlace:
     """Return the place of a function without a row, by the first positions of its logs."""
     place = DurablePlace(removal.last_generation(records, job_id))
     kept: list[tuple[int, int]] = []

@@ -223,3 +223,18 @@ def test_old_code_goes_on_after_new_code_that_came_to_a_patch_and_no_further(
         bench.drain()
     job.signal("go")
     assert ended(bench, job) == "old"
+
+
+def test_steps_of_an_ended_function_are_those_of_its_last_log(bench: AppOnBench) -> None:
+    """Restart a function twice."""
+
+    @bench.app.durable(name="thrice")
+    def thrice(ctx: DurableContext, number: int) -> int:
+        ctx.step(str, number, name=f"step {number}")
+        if number < 2:
+            ctx.restart_with(number + 1)
+        return number
+
+    job = thrice.enqueue(0)
+    assert ended(bench, job) == 2
+    assert [step.name for step in job.steps()] == ["step 2"]

@@ -87,3 +87,29 @@ def test_first_runs_and_replays_give_equal_values_and_types(bench: AppOnBench) -
     for values in seen:
         assert values == expected
         assert list(map(type, values)) == list(map(type, expected))
+
+
+def test_the_state_is_read_after_the_end_too(bench: AppOnBench) -> None:
+    """End functions whose codec needs the name of the task."""
+    bench.app.payloads.add(
+        "named", 64, encode=lambda body, task: task.encode() + body, decode=_without_name,
+        takes_task=True,
+    )  # fmt: skip
+
+    def declare(name: str) -> Any:  # noqa: ANN401  (a task)
+        @bench.app.durable(name=name, codec="named")
+        def shows(ctx: DurableContext) -> None:
+            ctx.state(f"state of {name}")
+
+        return shows
+
+    jobs = [declare(name).enqueue() for name in ("first", "second")]
+    bench.drain()
+    assert [job.status for job in jobs] == ["done", "done"]
+    assert [job.state for job in jobs] == ["state of first", "state of second"]
+
+
+def _without_name(body: bytes, task: str) -> bytes:
+    if not body.startswith(task.encode()):
+        raise ValueError("sealed for another task")
+    return body.removeprefix(task.encode())
