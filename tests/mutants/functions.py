@@ -52,7 +52,7 @@ def a_function_is_not_listed(patch: Patch) -> None:
 
 
 def a_parked_function_stays_in_its_lane(patch: Patch) -> None:
-    patch.setattr(settlement_plan, "_lane_after", lambda _: None)
+    patch.setattr(settlement_plan, "_lane_after", lambda *_: None)
 
 
 def functions_that_have_begun_have_no_turn(patch: Patch) -> None:
