@@ -1,12 +1,13 @@
 """Records on PostgreSQL: writes of one call that concern the same record."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 
 import pytest
 
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Store
 from dueline.store_tests.calls import token_of
+from dueline.stores.postgres import trips
 from tests.harness.postgres import schemas
 
 pytestmark = pytest.mark.postgres
@@ -61,3 +62,55 @@ def test_an_expectation_that_fails_at_any_place_leaves_all_as_it_was(store: Stor
     for order in permutations(commits):
         assert list(store.together([Group(commits=order)])) == [False]
         assert values(store) == {"b": b"1", "c": b"1"}
+
+
+def trips_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list of the numbers of statements in each trip from now on."""
+    taken: list[int] = []
+    for name in ("run", "run_each"):
+        run = getattr(trips, name)
+
+        def counted(
+            connection: object, statements: Sequence[object], run: Callable[..., object] = run
+        ) -> object:
+            taken.append(len(statements))
+            return run(connection, statements)
+
+        monkeypatch.setattr(trips, name, counted)
+    return taken
+
+
+def replaced(key: str, number: int, expect: int) -> Commit:
+    """Return a write that expects a version."""
+    return Commit("p", (Put(key, token_of(number), b"%d" % number, expect=token_of(expect)),))
+
+
+def test_records_that_hold_are_written_in_one_trip(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.commit("p", [Put("a", token_of(1), b"1")])
+    plain = Commit("p", (Put("m", token_of(1), b"1"),))
+    taken = trips_of(monkeypatch)
+    assert list(store.together([Group(commits=[plain, replaced("a", 2, 1), new("b", 2)])])) == [
+        True
+    ]
+    assert taken == [1]
+    groups = [
+        Group(commits=[plain, replaced("a", 3, 2), new("c", 3)]),
+        Group(commits=[plain, replaced("b", 3, 2), new("d", 3)]),
+    ]
+    assert list(store.together(groups)) == [True, True]
+    assert taken == [1, 1]
+    assert values(store) == {"a": b"3", "b": b"3", "c": b"3", "d": b"3", "m": b"1"}
+
+
+def test_one_of_several_groups_that_is_refused_stops_no_other(store: Store) -> None:
+    assert store.commit("p", [Put("a", token_of(1), b"1"), Put("b", token_of(1), b"1")])
+    groups = [
+        Group(commits=[replaced("a", 2, 1), new("c", 2)]),
+        Group(commits=[replaced("b", 2, 9), new("d", 2)]),
+        Group(commits=[new("b", 2), new("e", 2)]),
+    ]
+    assert list(store.together(groups)) == [True, False, False]
+    assert list(store.together(groups[1:2])) == [False]
+    assert values(store) == {"a": b"2", "b": b"1", "c": b"2"}

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import chain
 
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.database import NOW_US, Database
+from dueline.stores.postgres.database import NOW_US, Database, Query
 
 _IS_LIVE = f"(expires_us IS NULL OR expires_us > {NOW_US})"
 _SET = "SET version = excluded.version, value = excluded.value, expires_us = excluded.expires_us"
@@ -82,8 +84,9 @@ def commit(database: Database, commits: Sequence[Commit]) -> bool:
     different; otherwise consecutive writes that expect no record are applied together.
     """
     expiring = sum(_expires(write) for _, writes in commits for write in writes)
-    replaced, created, commits = _apart(commits)
-    if replaced:
+    replaced, created, rest = _apart(commits)
+    if replaced and created:
+        commits = rest
         values = [*_columns(replaced, with_expect=True), *_columns(created)]
         counts = (len(replaced), len(created))
         if database.first(_REPLACE_AND_CREATE, values) != counts:
@@ -111,27 +114,53 @@ def commit(database: Database, commits: Sequence[Commit]) -> bool:
     return True
 
 
+def in_one(commits: Sequence[Commit]) -> Query | None:
+    """Return a query that applies writes, or fails if an expectation does not hold.
+
+    None if it takes several statements. The query returns the number of its transaction.
+    """
+    replaced, created, rest = _apart(commits)
+    plain = {(part, write.key): write for part, writes in rest for write in writes}
+    writes = [*replaced.values(), *created.values(), *plain.values()]
+    if not created or any(isinstance(write, Delete) or _expires(write) for write in writes):
+        return None
+    columns = _columns(replaced, with_expect=True), _columns(created), _columns(plain)
+    statement = _write(replaces=bool(replaced), puts=bool(plain))
+    return statement, [*chain(*columns), len(replaced) + len(created)]
+
+
+@cache
+def _write(*, replaces: bool, puts: bool) -> str:
+    replaced = f"replaced AS ({_REPLACE_EACH} RETURNING 1), " if replaces else ""
+    plain = f", plain AS ({_PUT})" if puts else ""
+    held = "(SELECT count(*) FROM created)"
+    held += " + (SELECT count(*) FROM replaced)" if replaces else ""
+    return (
+        f"WITH {replaced}created AS ({_CREATE} RETURNING 1){plain}"
+        f" SELECT 1 / ({held} = %s::bigint)::int, pg_current_xact_id()::text"
+    )
+
+
 def _apart(commits: Sequence[Commit]) -> tuple[_Run, _Run, Sequence[Commit]]:
-    """Take the writes that replace or create records apart, if each is of another record."""
+    """Take the writes that replace and create records apart, if each is of another record."""
     replaced: _Run = {}
     created: _Run = {}
     rest: list[Commit] = []
-    places = set[tuple[str, str]]()
     count = 0
     for partition, writes in commits:
         others: list[Write] = []
         for write in writes:
-            place = (partition, write.key)
-            places.add(place)
-            count += 1
             if isinstance(write, Delete) or write.expect is None:
                 others.append(write)
             elif write.expect == NO_VERSION:
-                created[place] = write
+                created[partition, write.key] = write
             else:
-                replaced[place] = write
+                replaced[partition, write.key] = write
+        count += len(writes) - len(others)
         rest.append(Commit(partition, others))
-    if not (replaced and created) or len(places) < count:
+    places = replaced.keys() | created.keys()
+    plain = ((partition, write.key) for partition, writes in rest for write in writes)
+    if len(places) < count or any(place in places for place in plain):
         return {}, {}, commits
     return replaced, created, rest
 

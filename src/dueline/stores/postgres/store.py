@@ -85,7 +85,7 @@ class PostgresStore:
         self._claims = Claims(clock)
         self._notified = Notified()
         self._inserts = ServerCommit(self._insert)
-        self._records = ServerCommit(self._apply)
+        self._records = ServerCommit(self._write)
         self._own_id: str | None = None
         self._shards: frozenset[tuple[str, int]] = frozenset()  # shards with marks
 
@@ -392,10 +392,22 @@ class PostgresStore:
         """Apply groups, each all or nothing, in one transaction."""
         if not groups:
             return []
-        if self._connection is self._connections and may_share(groups):
+        if self._connection is not self._connections:
+            return self._apply(groups).held
+        if may_share(groups):
             self._connections.refuse_beside()
             return self._records.write(groups).held
-        return self._apply(groups).held
+        return self._write(groups).held
+
+    def _write(self, groups: Sequence[Group]) -> Written:
+        """Apply groups; those of records that hold by one statement, in one trip."""
+        commits = [commit for group in groups for commit in group.commits]
+        has_others = any(group.verdicts or group.jobs or group.rows for group in groups)
+        if not has_others and (query := records.in_one(commits)):
+            row, _ = self._connections.write_then(query, None)
+            if row is not None:
+                return Written([True] * len(groups))
+        return self._apply(groups)
 
     def _apply(self, groups: Sequence[Group]) -> Written:
         held: Sequence[bool] = ()
