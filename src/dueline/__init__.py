@@ -8,6 +8,7 @@ from dueline.core.version import VERSION
 if TYPE_CHECKING:
     from dueline.api.application import Dueline
     from dueline.api.coordination import HeldLease
+    from dueline.api.dependency import Dependency
     from dueline.api.job_handle import Job
     from dueline.api.task import AsyncTask, Task
     from dueline.api.workflows import Flow
@@ -66,6 +67,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "Context",
+    "Dependency",
     "Dueline",
     "DuelineError",
     "Duplicate",
@@ -111,6 +113,7 @@ __all__ = [
 _PLACES = {
     "api.application": ("Dueline",),
     "api.coordination": ("HeldLease",),
+    "api.dependency": ("Dependency",),
     "api.job_handle": ("Job",),
     "api.task": ("AsyncTask", "Task"),
     "api.workflows": ("Flow",),

@@ -15,6 +15,7 @@ from dueline.core.job_status import status_of
 from dueline.core.pagination import parts_of
 from dueline.durable.stopped import stop_of, stopped_in
 from dueline.jobs import function_list, results
+from dueline.jobs.dependencies import awaiting
 from dueline.jobs.parked_functions import is_parked
 from dueline.jobs.queue import Queues
 
@@ -97,7 +98,7 @@ def _of_row(row: Job, now_us: int) -> FunctionSummary:
     state = status_of(row, now_us)
     if stop_of(row) is not None:
         state = STOPPED
-    elif state == "scheduled" and is_parked(row):
+    elif state == "scheduled" and (is_parked(row) or awaiting(row) is not None):
         state = WAITING
     return FunctionSummary(row.id, row.task, state, 0 if place is None else place.length)
 

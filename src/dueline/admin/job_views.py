@@ -23,6 +23,7 @@ from dueline.durable.stopped import stop_of
 from dueline.durable.views import FunctionView, view_of
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
+from dueline.jobs.dependencies import Held, judge
 from dueline.jobs.history import LATE_US
 from dueline.jobs.queue import Queues
 from dueline.tasks.payload_codecs import as_json
@@ -51,7 +52,7 @@ class JobSummary:
       ended_us: When it ended, or expired.
       alone: Whether it runs only while its worker runs nothing else.
       late_us: How long after its deadline it ended.
-      step_state: Of a step that its workflow holds back: `held` by a dead step, or `waiting` for
+      step_state: Of a job that others hold back: `held` by a dead job or step, or `waiting` for
         other steps or a signal. Of a durable function that no worker can continue: `stopped`.
     """
 
@@ -170,7 +171,7 @@ def summary_of_row(job: Job, now_us: int) -> JobSummary:
 
 
 def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
-    """Return the summaries of jobs with a row, with what holds back steps of workflows."""
+    """Return the summaries of jobs with a row, with what holds back those that wait for others."""
     now_us = engine.time.latest_us()
     steps: dict[JobId, list[int]] = defaultdict(list)
     for row in rows:
@@ -179,6 +180,9 @@ def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
     held: dict[JobId, str] = {}
     for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):
         held |= some
+    with suppress(StoreCorrupt):  # `explain` reports that
+        for job_id, word in judge(engine, rows).items():
+            held[job_id] = "held" if isinstance(word, Held) else "waiting"
     held |= {row.id: "stopped" for row in rows if stop_of(row) is not None}
     return [replace(summary_of_row(row, now_us), step_state=held.get(row.id, "")) for row in rows]
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dueline.api.connection import Connection
+from dueline.api.dependency import read_dependency
 from dueline.api.task_declaration import check_retry, limits_us, read_unique
 from dueline.core.call_options import CARRIED, CallTerms, Carried, Unique
 from dueline.core.clock import SECOND_US, asked_instant_us, asked_span_us, duration_us
@@ -113,6 +114,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "timeout": lambda value, _: {"timeout_us": duration_us(value)},
     "kill_after": lambda value, _: {"kill_after_us": duration_us(value)},
     "keep": _keep,
+    "depends_on": lambda value, _: {"awaits": read_dependency(value)},
     **{name: _given(name) for name in CARRIED},
 }
 _IN_ORDER: Final = tuple((name, _READERS[name]) for name in NAMES)
@@ -125,6 +127,7 @@ _IS_SET: Final[Mapping[str, Callable[[Options], bool]]] = {
     "unique": lambda call: call.unique is not None,
     "window": lambda call: call.window_us > 0,
     "deadline": lambda call: (call.deadline_us, call.due_within_us) != (None, None),
+    "depends_on": lambda call: call.awaits is not None,
     "keep": lambda call: call.terms is not None and call.terms.keep_us is not None,
 }
 """Whether a call has an option in a way that steps of workflows lack, or schedules."""
@@ -154,7 +157,29 @@ def with_options(
     if own:
         changes["terms"] = terms = (options.terms or CallTerms())._replace(**own)
         _check_time_limits(terms, target)
-    return options.changed(**changes)
+    options = options.changed(**changes)
+    _check_waits(options)
+    return options
+
+
+_BY_TIME: Final = ("earliest", "last")
+
+
+def _check_waits(options: Options) -> None:
+    """Raise BadInput for options whose times a job cannot have that waits for others."""
+    if options.awaits is None:
+        return
+    if options.window_us:
+        raise BadInput(
+            "`window` and `depends_on` exclude each other.",
+            hint="Omit `window`: the job starts after the others.",
+        )
+    if options.unique is not None and options.unique.mode in _BY_TIME:
+        raise BadInput(
+            f"A unique key of the mode {options.unique.mode!r} compares due times, so it cannot be "
+            "used with `depends_on`.",
+            hint='Use the mode "reject", "existing" or "replace".',
+        )
 
 
 def _check_time_limits(terms: CallTerms, target: Target) -> None:
@@ -185,7 +210,7 @@ def check_step(options: Options) -> None:
         )
 
 
-_NOT_CALLED: Final = ("tx", "unique", "window")
+_NOT_CALLED: Final = ("tx", "unique", "window", "depends_on")
 
 
 def check_called(options: Options, task: str) -> None:

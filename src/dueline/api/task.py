@@ -26,6 +26,7 @@ from dueline.api.call_options import (
     with_options,
 )
 from dueline.api.connection import Connection
+from dueline.api.dependency import Awaited, Dependency
 from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
 from dueline.api.task_declaration import Call, as_call
@@ -116,6 +117,7 @@ class Using(Generic[P, R]):
         keep: timedelta | float | None = None,
         headers: Mapping[str, str] | None = None,
         labels: Iterable[str] | None = None,
+        depends_on: Dependency | Awaited | Iterable[Awaited] | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
         """Return the task with options for its calls.
@@ -147,6 +149,8 @@ class Using(Generic[P, R]):
             headers: Small strings by name that travel with the job, as `ctx.headers`.
             labels: Up to 20 labels, such as "gpu", that are stored and shown with the job. Workers
                 do not select jobs by them yet.
+            depends_on: Jobs and workflows that must end before the job starts: handles or ids. The
+                job is cancelled if one fails, and waits while one is dead; see `Dependency`.
             **unknown: None; an error names the option that was meant.
 
         Returns:

@@ -7,9 +7,10 @@ from dueline.api.connection import Connection
 from dueline.api.handle import Handle, twin
 from dueline.api.job_handle import Job, parse_id
 from dueline.api.tracing import traced_start
+from dueline.core.call_options import Rule, Unique
 from dueline.core.clock import Clock
 from dueline.core.codec import decode_result, encode_result
-from dueline.core.errors import EnqueueUnknown, JobFailed
+from dueline.core.errors import BadInput, EnqueueUnknown, JobFailed
 from dueline.core.job import JobId
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
@@ -144,10 +145,36 @@ class Flow(Handle[Any]):
     asignal = twin(signal)
 
 
+def _key_of(unique: Unique | str) -> Rule:
+    """Return the unique key of a workflow."""
+    if isinstance(unique, str):
+        unique = Unique(unique)
+    if not isinstance(unique, Unique):
+        raise BadInput(
+            f"`unique` must be a string or Unique (got {unique!r:.80}).",
+            hint='Use unique="import-acme".',
+        )
+    if unique.mode not in ("reject", "existing"):
+        raise BadInput(
+            f"A workflow cannot have a unique key of the mode {unique.mode!r}: some of its steps "
+            "may have run while others wait.",
+            hint='Use "reject" or "existing", and flow.cancel() to make room.',
+        )
+    unique.check((), "a workflow")
+    return unique.rule({})
+
+
 class WorkflowMethods(Connection):
     """Methods of an application that start and find workflows."""
 
-    def start(self, part: Part, *, name: str = "", tx: object = None) -> Flow:
+    def start(
+        self,
+        part: Part,
+        *,
+        name: str = "",
+        tx: object = None,
+        unique: Unique | str | None = None,
+    ) -> Flow:
         """Start a workflow: store it durably, with all its steps.
 
         Args:
@@ -155,6 +182,8 @@ class WorkflowMethods(Connection):
             name: A title for people.
             tx: The transaction that stores the workflow, as in `task.using(tx=...)`; None for one
                 of its own.
+            unique: Key that only one workflow has at a time, until all its steps have ended; a
+                string is `Unique(string)`. The modes are "reject" and "existing".
 
         Returns:
             A handle on the workflow; its steps run in workers.
@@ -162,9 +191,11 @@ class WorkflowMethods(Connection):
         Raises:
             BadInput: The arguments of a step do not fit, or a value is out of range. Nothing was
                 stored.
+            Duplicate: Another workflow has the unique key. Nothing was stored.
             EnqueueUnknown: The workflow may or may not be stored; see `start_again`.
             StoreUnavailable: Nothing was stored.
         """
+        rule = None if unique is None else _key_of(unique)
         laid_out = lay_out(part, name)
         queues = self.queues
         inside = queues
@@ -173,24 +204,32 @@ class WorkflowMethods(Connection):
             inside = self.join(tx, *names).queues_of(self)
 
         def store(some: LaidOut) -> Start:
-            start = flows.begin(inside.engine, some, inside.admission.admit)
+            start = flows.begin(inside.engine, some, inside.admission.admit, rule)
+            start = start._replace(jobs=inside.placed(start.jobs))
             try:
-                flows.send(inside.engine, start)
+                return start._replace(flow=inside.start(start))
             except EnqueueUnknown as error:
                 error.start = start
                 raise
-            return start
 
         start = traced_start(self.hooks.tracer, laid_out, store)
         return Flow(start.flow, queues, self.clock)
 
-    async def astart(self, part: Part, *, name: str = "", tx: object = None) -> Flow:
+    async def astart(
+        self,
+        part: Part,
+        *,
+        name: str = "",
+        tx: object = None,
+        unique: Unique | str | None = None,
+    ) -> Flow:
         """Start a workflow like `start`, without blocking the event loop.
 
         Args:
             part: A step, or steps combined by `pipeline`, `group`, `chord` or `graph`.
             name: A title for people.
             tx: An asynchronous connection or session, as in `task.using(tx=...)`.
+            unique: As in `start`.
 
         Returns:
             A handle on the workflow.
@@ -202,9 +241,9 @@ class WorkflowMethods(Connection):
 
         if tx is not None:
             return await in_transaction(
-                self.join(tx), lambda own: self.start(part, name=name, tx=own)
+                self.join(tx), lambda own: self.start(part, name=name, tx=own, unique=unique)
             )
-        return await to_thread(self.start, part, name=name)
+        return await to_thread(self.start, part, name=name, unique=unique)
 
     def start_again(self, error: EnqueueUnknown) -> Flow:
         """Repeat a start whose result is unknown, without storing it twice.
@@ -224,11 +263,11 @@ class WorkflowMethods(Connection):
         start = error.start
         assert isinstance(start, Start), "the error of a workflow's start"
         try:
-            flows.send(self.engine, start, again=True)
+            flow = self.queues.start(start, again=True)
         except EnqueueUnknown as unknown:
             unknown.start = start
             raise
-        return Flow(start.flow, self.queues, self.clock)
+        return Flow(flow, self.queues, self.clock)
 
     def flow(self, flow_id: str) -> Flow:
         """Return a handle on a workflow without reading the store.

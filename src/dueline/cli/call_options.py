@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
+from dueline.api.dependency import Dependency
 from dueline.cli.options import (
     HeadersOption,
     TagsOption,
@@ -14,7 +15,7 @@ from dueline.cli.options import (
     read_pairs,
     read_span,
 )
-from dueline.core.call_options import Mode, Unique
+from dueline.core.call_options import Mode, Unique, WaitFailures
 from dueline.core.errors import BadInput
 from dueline.core.option_table import OPTIONS, Shape
 
@@ -51,15 +52,27 @@ class CallOptions:
     mode: Annotated[Mode | None, Option("--mode", help="Set what happens if the key is taken.")] = (
         None
     )
+    depends_on: Annotated[
+        list[str] | None,
+        option("ID", "Start after this job or workflow; repeatable. See --failures."),
+    ] = None
+    failures: Annotated[
+        WaitFailures | None,
+        Option("--failures", help="Set what happens if one that it depends on fails."),
+    ] = None
 
     def read(self) -> dict[str, Any]:
         """Return the options that are given as `using` takes them."""
+        if not self.depends_on and self.failures is not None:
+            raise BadInput("--failures needs --depends-on.", hint="Add --depends-on ID.")
         if self.unique is None and self.mode is not None:
             raise BadInput("--mode needs --unique.", hint="Add --unique KEY.")
         read = _read(self, {option.name: option.word for option in OPTIONS})
         if self.unique is not None:  # braces do not name arguments here
             plain = self.unique.replace("{", "{{").replace("}", "}}")
             read["unique"] = Unique(plain, mode=self.mode or "reject")
+        if self.depends_on:
+            read["depends_on"] = Dependency(self.depends_on, self.failures or "stop")
         return read
 
 

@@ -40,10 +40,10 @@ def drawn(layout: Layout, stands: Sequence[StepStatus], *, whole: bool) -> Itera
 def _grown(layout: Layout) -> _Branch:
     """Return the tree of parts with their steps."""
     root = _Branch("")
-    open_parts = [(root, len(layout.nodes))]
+    open_parts = [(root, layout.size)]
     spans = iter((*layout.parts, None))
     span = next(spans)
-    for number in range(len(layout.nodes) + 1):
+    for number in range(layout.size + 1):
         while span is not None and span.begin == number:
             while open_parts[-1][1] <= number and len(open_parts) > 1:
                 open_parts.pop()
@@ -53,7 +53,7 @@ def _grown(layout: Layout) -> _Branch:
             span = next(spans)
         while open_parts[-1][1] <= number and len(open_parts) > 1:
             open_parts.pop()
-        if number < len(layout.nodes):
+        if number < layout.size:
             open_parts[-1][0].parts.append(_Branch(layout.label(number), [number]))
     return root
 

@@ -15,6 +15,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound, StoreCorrupt
+from dueline.core.job import Job, JobId
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Record, Records
 from dueline.core.wakeup import Wakeup, Wakeups
@@ -28,6 +29,7 @@ JOBS_MAX: Final = 100
 """Maximum number of jobs that an answer names."""
 
 _PREFIX: Final = "operator/"
+_AWAITED: Final = "awaited/"
 
 RequestKind = Literal["quiet", "resume", "stop", "stop-now", "ping"]
 
@@ -78,6 +80,24 @@ def is_request(record: Record) -> bool:
     return record.key.startswith(_PREFIX)
 
 
+def is_awaited(record: Record) -> bool:
+    """Return whether a record of an inbox says that others wait for a job of the worker."""
+    return record.key.startswith(_AWAITED)
+
+
+def note_awaited(engine: Engine, job: Job) -> None:
+    """Ask the worker that holds a job to release those that wait for it (rule J3)."""
+    expires_us = engine.time.latest_us() + DAY_US
+    put = Put(f"{_AWAITED}{job.id.hex()}", engine.ids.token(), b"", expires_us=expires_us)
+    engine.store.commit(inbox_of(job.worker), (put,))
+
+
+def awaited_in(inbox: Sequence[Record]) -> list[JobId]:
+    """Return the jobs for which others wait."""
+    keys = [record.key for record in inbox if is_awaited(record)]
+    return [JobId(bytes.fromhex(key.removeprefix(_AWAITED))) for key in keys]
+
+
 def requests_in(inbox: Sequence[Record]) -> list[WorkerRequest]:
     """Return the requests of operators in order; those of newer versions are skipped."""
     found = []
@@ -92,8 +112,8 @@ def requests_in(inbox: Sequence[Record]) -> list[WorkerRequest]:
 
 
 def note(records: Records, worker: str, inbox: Sequence[Record]) -> None:
-    """Delete the requests of operators that a worker has read."""
-    deletes = [Delete(record.key) for record in inbox if is_request(record)]
+    """Delete what a worker has read, other than requests to cancel its jobs."""
+    deletes = [Delete(record.key) for record in inbox if is_request(record) or is_awaited(record)]
     if deletes:
         records.commit(inbox_of(worker), deletes)
 

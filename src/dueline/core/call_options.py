@@ -51,6 +51,20 @@ class StepPlace(NamedTuple):
     until_us: int = 0
 
 
+WaitFailures = Literal["stop", "skip", "cancel"]
+
+
+class AwaitedJobs(NamedTuple):
+    """The jobs and workflows that must end before a job, by their ids.
+
+    failures: what becomes of the job if one of them fails, see `Dependency`.
+    """
+
+    jobs: tuple[bytes, ...] = ()
+    flows: tuple[bytes, ...] = ()
+    failures: WaitFailures = "stop"
+
+
 class CallTerms(NamedTuple):
     """What one call has instead of its task or queue; None: as that says.
 
@@ -79,7 +93,8 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     tags: sorted. terms: what the call has instead of its task or queue. headers: names and values
     that travel with the job, such as a trace context. labels: sorted; of the workers that the job
-    asks for, which claims do not read yet. durable: of a durable function.
+    asks for, which claims do not read yet. durable: of a durable function. awaits: what must end
+    before the job starts; None once that is known to have ended.
     """
 
     tags: tuple[str, ...] = ()
@@ -87,6 +102,7 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     headers: tuple[tuple[str, str], ...] = ()
     labels: tuple[str, ...] = ()
     durable: DurablePlace | None = None
+    awaits: AwaitedJobs | None = None
 
     def carried(self) -> dict[str, Any]:
         """Return the fields of this class that are set, by name, to pass them on."""
@@ -101,7 +117,8 @@ class CallOptions(Carried, frozen=True, gc=False):
       which it is; invalid once the row is due at another time.
     step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
       which the job is deferred; invalid once the row is due at another time.
-    called_by: the call of a durable function that made the job.
+    called_by: the call of a durable function that made the job. has_dependents: others may wait
+      for the end of the job, see `jobs.dependencies`.
     """
 
     expires_us: int | None = None
@@ -110,6 +127,7 @@ class CallOptions(Carried, frozen=True, gc=False):
     step: StepPlace | None = None
     put_back: tuple[str, int] | None = None
     called_by: CallPlace | None = None
+    has_dependents: bool = False
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""
@@ -151,6 +169,21 @@ def call_of(job: Job) -> CallPlace | None:
         return read_options(job.opts).called_by
     except StoreCorrupt:  # the worker that runs it reports that
         return None
+
+
+def has_dependents(job: Job) -> bool:
+    """Return whether others may wait for the end of a job; False if that cannot be read."""
+    if not job.opts:
+        return False
+    try:
+        return read_options(job.opts).has_dependents
+    except StoreCorrupt:  # the worker that runs it reports that
+        return False
+
+
+def awaited_by(job: Job) -> AwaitedJobs | None:
+    """Return the jobs that must end before a job starts; None: it waits for none."""
+    return carried_by(job).awaits if job.opts else None
 
 
 def is_awaited(job: Job) -> bool:

@@ -28,7 +28,10 @@ OF_NEW: Final = (BASE,)
 FUNCTIONS: Final = "durable functions"
 """Named before the first record of a durable function: older versions would end one that waits."""
 
-KNOWN: Final = frozenset({BASE, FUNCTIONS})
+DEPENDENCIES: Final = "jobs that wait for others"
+"""Named before the first job that waits for another one: older versions would run it at once."""
+
+KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES})
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

@@ -55,6 +55,8 @@ OPTIONS: Final = (
     Option("kill_after", Shape.DURATION, http=False),
     Option("keep", Shape.DURATION, step=False),
     Option("headers", Shape.PAIRS, "header", column="headers"),
+    Option("depends_on", Shape.OWN, "depends_on",
+           instead="A schedule repeats its call. Wait inside the task, or use `overlap`."),
     Option("labels", Shape.WORDS, "label", "label", column="labels"),
 )  # fmt: skip
 """All options of a call, which `using` and bulk calls have."""

@@ -6,7 +6,7 @@ running it, and under the worker that holds the job, which reads its requests wh
 
 from collections.abc import Iterable, Sequence
 
-from dueline.coordination.worker_requests import inbox_of, is_request
+from dueline.coordination.worker_requests import inbox_of, is_awaited, is_request
 from dueline.core.clock import DAY_US
 from dueline.core.ids import created_us
 from dueline.core.job import Claim, Job, JobId
@@ -99,7 +99,7 @@ def of_worker(records: Records, worker: str) -> dict[Claim, bool]:
 
 
 def inbox(records: Records, worker: str) -> Sequence[Record]:
-    """Read the requests to a worker: of operators, and to cancel its jobs."""
+    """Read the requests to a worker: of operators, to cancel its jobs, to note dependents."""
     return records.read(inbox_of(worker), after=None, limit=_PAGE)
 
 
@@ -107,7 +107,7 @@ def claims_in(inbox: Iterable[Record]) -> dict[Claim, bool]:
     """Return the claims whose end is requested in an inbox, as `of_worker`."""
     found = {}
     for record in inbox:
-        if is_request(record):
+        if is_request(record) or is_awaited(record):
             continue
         job_id, _, fence = record.key.partition("/")
         claim = Claim(JobId(bytes.fromhex(job_id)), int(fence))

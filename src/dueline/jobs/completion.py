@@ -21,7 +21,7 @@ from dueline.core.lane import bucket_of, dead_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Drop, Group, Move, Store
 from dueline.core.tuples import field, made
-from dueline.jobs import called_jobs, decisions, results, unique_records
+from dueline.jobs import called_jobs, decisions, dependents, results, unique_records
 from dueline.jobs.decisions import Cell, Decision
 from dueline.jobs.history import AttemptAndJob, happened, rows_of_ended
 from dueline.jobs.results import Kept
@@ -134,14 +134,15 @@ def _effects(job: Job, end: Finish) -> Group:
     It is the same for every repeat.
     """
     commits: tuple[Commit, ...] = ()
-    added: tuple[Job, ...] = () if end.successor is None else (end.successor,)
+    added = () if end.successor is None else unique_records.inserted(end.successor)
     if end.outcome.state == "dead":
         added = (*added, _dead_row(job, end))
     elif end.keep_us and (job.opts or end.outcome.state != "done"):
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
-    if job.opts:  # it may be a workflow step (rule W2), or the call of a function (rule D3)
+    if job.opts:  # a step of a workflow (rule W2), a call (rule D3), or awaited (rule J3)
         commits = (*commits, *records.record(job, end.outcome))
         commits = (*commits, *called_jobs.record(job, end.outcome))
+        commits = (*commits, *dependents.record(job, end.outcome))
     return Group(commits=commits, jobs=added)
 
 
@@ -175,7 +176,8 @@ def successes(
         ]
         commits += records.record_done(steps)
         for job, at_us, value in steps:
-            commits += called_jobs.record(job, Outcome("done", at_us, value=value))
+            outcome = Outcome("done", at_us, value=value)
+            commits += [*called_jobs.record(job, outcome), *dependents.record(job, outcome)]
     drops = made(Drop, [(attempt.job,) for attempt in done])
     return Group(drops, commits, rows=rows_of_ended(recorded, noted))
 

@@ -19,6 +19,7 @@ ConditionKind = Literal[
     "expires",
     "steps",
     "held",
+    "jobs",
     "signal",
     "sleep",
     "calls",

@@ -15,9 +15,10 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
-from dueline.jobs import cancel_requests
+from dueline.jobs import cancel_requests, dependencies
 from dueline.jobs.called_jobs import wake_parents
 from dueline.jobs.completion import Finished, finish, finish_of
+from dueline.jobs.dependents import awaited_with
 from dueline.jobs.parked_functions import ask_to_end, may_have_begun
 from dueline.workflows import records, release
 from dueline.workflows.records import Layouts
@@ -39,14 +40,16 @@ def advance(
         sure: Ids of jobs that have certainly succeeded; their outcomes are not read.
 
     Returns:
-        How many steps and parents were released, and the groups of which more may have to be
-        cancelled.
+        How many steps, parents and dependents were released, and the groups of which more may have
+        to be cancelled.
     """
     ended = list(ended)
     steps, broken = release.advance(engine, layouts, ended, sure)
     steps += wake_parents(engine, ended, sure)
+    steps += dependencies.wake(engine, awaited_with(ended))
     cancelled = [job for group in broken for job in _cancel_parts(engine, group)]
     steps += release.advance(engine, layouts, cancelled).steps
+    steps += dependencies.wake(engine, awaited_with(cancelled))
     return Released(
         steps,
         [

@@ -5,7 +5,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.core.call_options import read_options
+from dueline.core.call_options import awaited_by, read_options
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane, bucket_of, lane_tenant, living_queue
@@ -54,7 +54,10 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
 
 
 def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
-    """Return the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+    """Return the verdict that runs a waiting or dead job now; a dead one counts from 0 again.
+
+    A dead job waits for no others any more: it died since nobody knew how they had ended.
+    """
     assert not row.outcome, "what has ended accepts nothing but its completion"
     bucket = bucket_of(now_us, width_us)
     if row.state != State.DEAD:
@@ -62,7 +65,9 @@ def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
         return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
                     error=row.error, due_us=min(row.due_us, now_us))  # fmt: skip
     home = row.lane._replace(queue=living_queue(row.lane.queue), bucket=bucket)
-    return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home)
+    is_awaiting = awaited_by(row) is not None
+    opts = read_options(row.opts).changed(awaits=None).to_bytes() if is_awaiting else None
+    return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home, opts=opts)
 
 
 def conflict_error(job_id: JobId, word: str, status: str) -> Conflict:

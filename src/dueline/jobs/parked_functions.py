@@ -9,7 +9,7 @@ of the wait finds the request.
 from typing import Final
 
 from dueline.core.attempt import DurablePlace
-from dueline.core.call_options import durable_place
+from dueline.core.call_options import awaited_by, durable_place
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId, State
@@ -34,8 +34,11 @@ END: Final = "end"
 
 
 def may_have_begun(row: Job) -> bool:
-    """Return whether a row is a durable function that was claimed: only a claim ends it."""
-    return row.fence > 0 and durable_place(row) is not None
+    """Return whether a row is a durable function that was claimed: only a claim ends it.
+
+    A claim that finds that the function still waits for other jobs does not begin it.
+    """
+    return row.fence > 0 and durable_place(row) is not None and awaited_by(row) is None
 
 
 def is_parked(row: Job) -> bool:

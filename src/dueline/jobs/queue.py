@@ -28,7 +28,7 @@ from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Group, Jobs, LanePage, Move, Store, Transactional
 from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
-from dueline.jobs import cancel_requests, results
+from dueline.jobs import cancel_requests, dependencies, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.group_cancellation import advance
@@ -39,7 +39,8 @@ from dueline.jobs.moves import Change, conflict_error
 from dueline.jobs.parked_functions import ask_to_end, ask_to_go_on, may_have_begun
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
-from dueline.workflows.records import Layouts
+from dueline.workflows.records import Layouts, flow_with
+from dueline.workflows.workflow import Start, send, withdraw
 
 _PAGE = 500
 _ROUNDS_MAX = 5
@@ -129,6 +130,7 @@ class Queues:
         self._time = time = engine.time
         self._ids = ids = engine.ids
         self._catalog = catalog = engine.catalog
+        self._is_inside = not lends
         self._exclusive = UniqueJobs(self._recording, time=time, ids=ids, catalog=catalog)
         self.admission = Admission(
             self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
@@ -264,7 +266,18 @@ class Queues:
         jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
-        return jobs, self._recording if settings.tells_all else self._store
+        recording = self._recording if settings.tells_all else self._store
+        is_awaiting = opts and options.awaits is not None
+        return self.placed(jobs) if is_awaiting else jobs, recording
+
+    def placed(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return new rows as they are to be inserted: some wait for other jobs.
+
+        Raises:
+            NotFound: Something that a job waits for is unknown; nothing was inserted.
+            Conflict: Nothing would say how it ends.
+        """
+        return dependencies.placed(self.engine, jobs, is_inside=self._is_inside)
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
         """Insert rows with the keys they were given: neither loses nor duplicates stored ones.
@@ -343,6 +356,40 @@ class Queues:
         settings = self._catalog.settings(living_queue(queue))
         pages = list(self.engine.pages_of(queue, bucket_of(now_us, settings.width_us)))
         return peek(self._store, pages, settings.aging_us, now_us=now_us, limit=limit)
+
+    # Workflows
+
+    def start(self, start: Start, *, again: bool = False) -> JobId:
+        """Store a workflow; return its id, or that of the one that has its unique key.
+
+        One with a key is stored without the two steps of the key, which start it: the first one
+        and the one that holds the key. These are inserted with the key (rule B4).
+
+        Args:
+            start: The workflow.
+            again: It may be stored already, and some steps may have ended.
+
+        Raises:
+            Duplicate: Another workflow has the key; nothing was stored.
+            EnqueueUnknown: It may or may not be stored; start it again.
+            StoreUnavailable: Nothing was written.
+        """
+        if not start.layout.key:
+            send(self.engine, start, again=again)
+            return start.flow
+        holder = start.jobs[-1]
+        if not again and (other := self._exclusive.given_instead(holder)) is not None:
+            return flow_with(other)
+        rest = start._replace(jobs=start.jobs[:-2])
+        send(self.engine, rest, again=again)
+        try:
+            placed = self._place(holder, again=again)
+        except Duplicate:
+            withdraw(self.engine, rest)
+            raise
+        if placed.id != holder.id:
+            withdraw(self.engine, rest)
+        return flow_with(placed)
 
     # Changes: verdicts given with the token that was read
 

@@ -26,6 +26,9 @@ from dueline.jobs.decisions import Completion, Decision, group_of
 from dueline.jobs.history import happened
 from dueline.jobs.moves import Change, changed, with_position
 from dueline.jobs.parked_functions import may_have_begun
+from dueline.workflows import records
+from dueline.workflows.readiness import NotNeeded, Runnable, judge
+from dueline.workflows.records import step_of
 
 _ROUNDS_MAX = 20
 _LOOKS = 2
@@ -83,7 +86,8 @@ class _Wanted(NamedTuple):
     def decision(self) -> Decision:
         """Return how the job gets its key and its row, if the record is as it was read."""
         take = unique_records.take(self.job, self.rule, expect=self.expect)
-        return Decision(take, Group(jobs=(self.job,)), unless=(results.absent(self.job.id),))
+        jobs = unique_records.inserted(self.job)
+        return Decision(take, Group(jobs=jobs), unless=(results.absent(self.job.id),))
 
 
 class UniqueJobs:
@@ -115,7 +119,7 @@ class UniqueJobs:
         for _ in range(_ROUNDS_MAX):
             if again and results.read(self._store, job.id) is not None:
                 return job
-            original = unique_records.read(self._store, job.lane.queue, rule.key)
+            original = unique_records.read(self._store, unique_records.scope_of(job), rule.key)
             if original is not None and original.id == job.id:
                 try:  # its caller may repeat it at any time (rule E1)
                     decisions.complete(self._store, _Wanted(job, rule).decision(), age_us=0)
@@ -132,6 +136,24 @@ class UniqueJobs:
                 if self._add([_Wanted(job, rule, expect)])[0]:
                     return job
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
+
+    def given_instead(self, job: Job) -> Job | None:
+        """Return the job that the mode `existing` gives instead; None if the key seems free.
+
+        Raises:
+            Duplicate: Another job holds the key, and the mode is `reject`.
+        """
+        rule = _key_of(job)
+        original = unique_records.read(self._store, unique_records.scope_of(job), rule.key)
+        if original is None or original.id == job.id:
+            return None
+        holder = self._holder(original)
+        row = holder.row
+        if not holder.holds() or (row and (self._is_expired(row) or self._is_over(row))):
+            return None
+        if rule.mode == "reject":
+            raise _duplicate(rule, holder.original)
+        return row or original
 
     def place_all(self, jobs: Sequence[Job]) -> Iterator[Job]:
         """Place jobs one after the other, with as few writes as possible.
@@ -235,7 +257,7 @@ class UniqueJobs:
         """Yield who holds the keys of jobs: also those before them, which want the same key."""
         rules = list(map(_key_of, jobs))
         originals = [
-            unique_records.read(self._store, job.lane.queue, rule.key)
+            unique_records.read(self._store, unique_records.scope_of(job), rule.key)
             for job, rule in zip(jobs, rules, strict=True)
         ]
         ids = list({one.id for one in originals if one is not None})
@@ -271,7 +293,7 @@ class UniqueJobs:
         rule = rule_of(row)
         if rule is None or rule.within_us:
             return self._store.settle([move])[0]
-        original = unique_records.read(self._store, row.lane.queue, rule.key)
+        original = unique_records.read(self._store, unique_records.scope_of(row), rule.key)
         if original is not None and original.id != row.id:
             holder = self._holder(original)
             if holder.holds():
@@ -338,6 +360,9 @@ class UniqueJobs:
         row = holder.row
         if row is not None and self._is_expired(row):
             return job if self._replace(row, job, self._expired()) else None
+        if row is not None and self._is_over(row):
+            done = Outcome("done", self._time.latest_us(), value="null")
+            return job if self._replace(row, job, done) else None
         if rule.mode == "reject":
             raise _duplicate(rule, holder.original)
         if rule.mode == "existing":
@@ -371,6 +396,18 @@ class UniqueJobs:
             return False
         return status_of(row, self._time.latest_us()) == "expired"
 
+    def _is_over(self, row: Job) -> bool:
+        """Return whether a row holds the key of a workflow that has ended."""
+        step = step_of(row)
+        if step is None or rule_of(row) is None:
+            return False
+        flow, number = step
+        layout = records.read(self._store, flow)
+        if layout is None:
+            return True
+        ends = records.ends(self._store, flow, layout.needs_by_block(number), with_values=False)
+        return isinstance(judge(layout, number, ends), Runnable | NotNeeded)
+
     def _no_later(self, job: Job, waits: Job) -> Job:
         """Return the job, due no later than the waiting one that it replaces."""
         at_us = max(waits.at_us, self._time.earliest_us())
@@ -402,6 +439,9 @@ class UniqueJobs:
 def _duplicate(
     rule: Rule, holder: Job, hint: str = 'Use mode="existing" to get that job.'
 ) -> Duplicate:
-    error = Duplicate(f"The job {holder.id.hex()} has the unique key {rule.key!r}.", hint=hint)
-    error.job_id = holder.id.hex()
+    step = step_of(holder)
+    what, holder_id = ("job", holder.id) if step is None else ("workflow", step[0])
+    text = f"The {what} {holder_id.hex()} has the unique key {rule.key!r}."
+    error = Duplicate(text, hint=hint.replace("job", what))
+    error.job_id = holder_id.hex()
     return error

@@ -265,11 +265,11 @@ def graph(workflow: WorkflowDetails) -> Drawing:
     """Return a workflow as a drawing; many steps of one task at one depth share a box."""
     layout = workflow.view.layout
     depth: list[int] = []
-    for node in layout.nodes:  # steps only need steps with smaller numbers
+    for node in layout.nodes[: layout.size]:  # steps only need steps with smaller numbers
         before = (depth[need] for need in node.needs() if need < len(depth))
         depth.append(1 + max(before, default=-1))
     alike: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for number in range(len(layout.nodes)):
+    for number in range(layout.size):
         alike[depth[number], layout.label(number)].append(number)
     boxes: list[Box] = []
     columns: dict[int, list[Box]] = defaultdict(list)
@@ -286,8 +286,9 @@ def graph(workflow: WorkflowDetails) -> Drawing:
     place_of = {step: box for box in boxes for step in box.steps}
     pairs = {
         (id(place_of[need]), id(place_of[number])): (place_of[need], place_of[number])
-        for number, node in enumerate(layout.nodes)
+        for number, node in enumerate(layout.nodes[: layout.size])
         for need in node.needs()
+        if need in place_of
     }
     return Drawing(
         2 * _MARGIN + len(columns) * BOX_WIDTH + (len(columns) - 1) * _GAP_X,
@@ -298,8 +299,8 @@ def graph(workflow: WorkflowDetails) -> Drawing:
 
 
 def _box(workflow: WorkflowDetails, steps: list[int]) -> Box:
-    node = workflow.view.layout.nodes[steps[0]]
-    title = node.title
+    layout = workflow.view.layout
+    node, title = layout.nodes[steps[0]], layout.title(steps[0])
     some = [workflow.steps[step] for step in steps]
     counts = Counter(step_status.state for step_status in some)
     urgent = min(counts, key=lambda state: _URGENT.index(state) if state in _URGENT else 0)

@@ -1,4 +1,4 @@
-"""What others ask of a worker: to cancel its jobs, and what operators request."""
+"""What others ask of a worker: to cancel its jobs, to note dependents, what operators request."""
 
 import threading
 from collections import deque
@@ -44,6 +44,7 @@ class Cancellations:
         self._ended_by_force = RecentClaims()
         self._new: deque[Claim] = deque()
         self._requests: deque[WorkerRequest] = deque()
+        self._awaited: deque[JobId] = deque()
         self._seen_changes = engine.catalog.changes
         self._read_us = clock.monotonic_us()
 
@@ -86,6 +87,7 @@ class Cancellations:
         self.known.add(claims)
         self._new.extend(claims)
         self._requests.extend(worker_requests.requests_in(inbox))
+        self._awaited.extend(worker_requests.awaited_in(inbox))
         # They may be read twice: that changes nothing.
         if claims:
             cancel_requests.note(store, self._worker, claims)
@@ -98,6 +100,13 @@ class Cancellations:
         taken = []
         while self._requests:
             taken.append(self._requests.popleft())
+        return taken
+
+    def take_awaited(self) -> list[JobId]:
+        """Return the jobs for which others wait, of those that the worker holds or held."""
+        taken = []
+        while self._awaited:
+            taken.append(self._awaited.popleft())
         return taken
 
     def take(self) -> list[Claim]:

@@ -1,15 +1,17 @@
-"""A worker's part in workflows."""
+"""A worker's part in workflows, and in jobs that wait for others."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from dueline.core.attempt import Done, Ended, Expired, FinalState, Outcome
+from dueline.core.call_options import awaited_by, expires_by
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
+from dueline.jobs import dependencies
 from dueline.jobs.group_cancellation import advance
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
@@ -35,6 +37,7 @@ class SortedSteps(NamedTuple):
       waiting: They are parked; those that wait for a signal until a time, 0 for ever.
       over: They end without running.
       broken: They gather groups that must be cancelled.
+      awaiting: They wait for other jobs, or have not been released yet.
     """
 
     fit: list[ClaimedJob]
@@ -42,6 +45,7 @@ class SortedSteps(NamedTuple):
     waiting: dict[Job, int]
     over: list[EndedBeforeRun]
     broken: list[Job]
+    awaiting: list[Job]
 
 
 class WorkflowSteps:
@@ -58,15 +62,20 @@ class WorkflowSteps:
         self._layouts = Layouts()
         self._ended: list[Job] = []
         self._sure: set[JobId] = set()
+        self._with_dependents: set[JobId] = set()
+        self._to_wake: set[JobId] = set()
         self.has_moved = False
 
     def sort(self, taken: Sequence[ClaimedJob]) -> SortedSteps:
         """Sort claimed steps by whether they may run; changes nothing."""
         if not any(job.opts for job, _ in taken):  # none of a workflow
-            return SortedSteps(list(taken), {}, {}, [], [])
+            return SortedSteps(list(taken), {}, {}, [], [], [])
         now_us = self._engine.time.latest_us()
-        found = SortedSteps([], {}, {}, [], [])
+        found = SortedSteps([], {}, {}, [], [], [])
         for claimed in taken:
+            if awaited_by(claimed.job) and not expires_by(claimed.job.opts, now_us):
+                found.awaiting.append(claimed.job)
+                continue
             place = records.place_of(claimed.job)
             if place is None or (claimed.job.task and not place.parked_us):
                 found.fit.append(claimed)  # of no workflow, or one that needs nothing
@@ -98,6 +107,10 @@ class WorkflowSteps:
             waiting = found.waiting | dict.fromkeys(found.broken, now_us + SECOND_US)
             park(self._engine, waiting)
             self._look_again(waiting, now_us)
+        for job, word in dependencies.check(self._engine, found.awaiting):
+            now_us = self._engine.time.latest_us()
+            found.over.append(self._over(job, now_us, word.state, error=word.why))
+        self._note(len(found.awaiting))
         if found.over:
             self._settler.end(found.over)
             self.ended(job for job, _, _ in found.over)
@@ -171,13 +184,25 @@ class WorkflowSteps:
         If the store writes the ending and the step's record in one transaction, the step is known
         to have ended.
         """
+        if self._with_dependents:
+            awaited = self._with_dependents.intersection(attempt.job.id for attempt in ended)
+            self._to_wake |= awaited  # also after a failed attempt: the row can be marked then
+            self._with_dependents -= awaited
         steps = [attempt for attempt in ended if attempt.job.opts]
         self._ended += [step.job for step in steps]
         if self._engine.store.transactional and not lost:
             self._sure.update(step.job.id for step in steps if isinstance(step.ending, Done))
 
+    def note_awaited(self, jobs: Sequence[JobId]) -> None:
+        """Note jobs for which others wait, and which may have ended (rule J3)."""
+        self._with_dependents.update(jobs)
+        self._to_wake.update(jobs)
+
     def advance(self) -> None:
-        """Release the steps that waited for those that ended (rule W3)."""
+        """Release what waited for jobs that ended (rules W3 and J3)."""
+        if self._to_wake:
+            self._note(dependencies.wake(self._engine, self._to_wake))
+            self._to_wake.clear()
         if self._ended:
             released = advance(self._engine, self._layouts, self._ended, self._sure)
             self._note(released.steps)

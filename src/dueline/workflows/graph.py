@@ -8,7 +8,7 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Final, Literal, NamedTuple
@@ -102,7 +102,8 @@ def steps_in(values: Sequence[Value]) -> Iterator[int]:
 class Layout:
     """A workflow as it is stored; it never changes.
 
-    result: the value of the workflow. parts: the parts other than steps, outer ones first.
+    result: the value of the workflow. parts: the parts other than steps, outer ones first. key: its
+    unique key; then the last two nodes are of the key, see `with_key`.
     """
 
     name: str
@@ -110,12 +111,21 @@ class Layout:
     result: Value
     started_us: int = 0
     parts: tuple[Span, ...] = ()
+    key: str = ""
 
     def to_bytes(self) -> bytes:
         """Encode and compress the layout; steps are similar."""
-        return zlib.compress(
-            encode(_Stored(self.name, self.nodes, self.result, self.started_us, self.parts))
-        )
+        stored = _Stored(self.name, self.nodes, self.result, self.started_us, self.parts, self.key)
+        return zlib.compress(encode(stored))
+
+    @property
+    def size(self) -> int:
+        """Number of steps, without those of the key."""
+        return len(self.nodes) - (_KEY_STEPS if self.key else 0)
+
+    def title(self, number: int) -> str:
+        """Return the name of a step for people."""
+        return self.nodes[number].title if number < self.size else "the unique key"
 
     def label(self, number: int) -> str:
         """Return what a step does, for people."""
@@ -124,7 +134,8 @@ class Layout:
             return f"wait for {node.signal}"
         if node.task and node.undoes:
             return f"compensation of step {node.undoes[0]}: {node.task}"
-        return f"on failure: {node.task}" if node.task and node.unless is not None else node.title
+        is_watch = node.task and node.unless is not None
+        return f"on failure: {node.task}" if is_watch else self.title(number)
 
     @cached_property
     def needed_by(self) -> Mapping[int, Sequence[int]]:
@@ -168,6 +179,7 @@ class _Stored:
     result: Value
     started_us: int
     parts: tuple[Span, ...]
+    key: str = ""
 
 
 def read_layout(data: bytes) -> Layout:
@@ -180,7 +192,9 @@ def read_layout(data: bytes) -> Layout:
     except zlib.error as error:
         raise StoreCorrupt(f"The layout of a workflow cannot be read: {error}.") from error
     stored = decode(plain, _Stored)
-    return Layout(stored.name, stored.nodes, stored.result, stored.started_us, stored.parts)
+    return Layout(
+        stored.name, stored.nodes, stored.result, stored.started_us, stored.parts, stored.key
+    )
 
 
 class LaidOut(NamedTuple):
@@ -209,6 +223,29 @@ def lay_out(part: Part, name: str) -> LaidOut:
             hint="Start several smaller ones.",
         )
     return LaidOut(layout, making.calls)
+
+
+_KEY_STEPS: Final = 2
+
+
+def with_key(laid_out: LaidOut, key: str) -> LaidOut:
+    """Add the steps of a unique key: one that all others come after, and one that comes last.
+
+    The last one holds the key. It ends when all others have ended for good: steps whose failure is
+    handled in any state, the others unless they are dead.
+    """
+    layout, calls = laid_out
+    gate = len(layout.nodes)
+    nodes = [
+        node if any(True for _ in node.needs()) else replace(node, after=(gate,))
+        for node in layout.nodes
+    ]
+    last = [number for number in range(gate) if number not in layout.needed_by]
+    lenient = tuple(number for number in last if nodes[number].is_lenient)
+    strict = tuple(number for number in last if not nodes[number].is_lenient)
+    given = (Gathered(lenient, "skip"),) if lenient else ()
+    nodes += [Node(""), Node("", given, strict if last else (gate,))]
+    return LaidOut(replace(layout, nodes=tuple(nodes), key=key), [*calls, *[None] * _KEY_STEPS])
 
 
 class _Upstream(NamedTuple):

@@ -118,7 +118,7 @@ def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None
         return "Nothing failed, so nothing is undone."
     step = node.undoes[0]
     if ends[step].state != "done":
-        return f"The step {step} ({layout.nodes[step].title}) is not done, so it is not undone."
+        return f"The step {step} ({layout.title(step)}) is not done, so it is not undone."
     return None
 
 
@@ -171,4 +171,4 @@ def reason(layout: Layout, failure: Failure) -> str:
     if follows(failure):
         return end.error
     why = f": {end.error}" if end.error else ""
-    return f"{_PREFIX}{step} ({layout.nodes[step].title}) is {end.state}{why}"
+    return f"{_PREFIX}{step} ({layout.title(step)}) is {end.state}{why}"

@@ -48,6 +48,13 @@ def _step_of(job_id: JobId, opts: bytes) -> tuple[JobId, int] | None:
     return None if place is None else (flow_of(job_id, place.number), place.number)
 
 
+def flow_with(job: Job) -> JobId:
+    """Return the workflow of a job that is a step."""
+    found = step_of(job)
+    assert found is not None
+    return found[0]
+
+
 def place_of(job: Job) -> StepPlace | None:
     """Return a job's place in its workflow; None if it has none, or it cannot be read."""
     return _place_in(job.opts) if job.opts else None

@@ -32,7 +32,7 @@ def step_statuses(
     engine: Engine, view: WorkflowView, steps: Iterable[int] | None = None
 ) -> list[StepStatus]:
     """Return the status of steps, in order; None: of all."""
-    chosen = list(range(len(view.layout.nodes)) if steps is None else steps)
+    chosen = list(range(view.layout.size) if steps is None else steps)
     ends = view.ends()
     left = [step for step in chosen if step not in ends or not ends[step].is_final]
     rows: dict[int, Job] = {}
@@ -106,7 +106,7 @@ def missing(layout: Layout, step: int, word: Waits) -> str:
 
 def named(layout: Layout, step: int) -> str:
     """Return the name of a step: its number and title."""
-    return f"step {step} ({layout.nodes[step].title})"
+    return f"step {step} ({layout.title(step)})"
 
 
 def readiness_of(engine: Engine, view: WorkflowView, step: int) -> Readiness:

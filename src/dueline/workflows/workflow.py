@@ -2,20 +2,21 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from dueline.core.call_options import CallOptions, StepPlace
+from dueline.core.call_options import CallOptions, Rule, StepPlace
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.pagination import parts_of
 from dueline.core.queue_settings import shard_of
-from dueline.core.store import Group
+from dueline.core.store import Drop, Group
 from dueline.core.validation import check_call, check_delivery, check_options
 from dueline.workflows import records
-from dueline.workflows.graph import BLOCK, LaidOut, Layout, steps_in
+from dueline.workflows.graph import BLOCK, LaidOut, Layout, steps_in, with_key
 from dueline.workflows.parts import StepCall
 from dueline.workflows.readiness import End, Failure, Held, evaluate, follows, judge, reason
 from dueline.workflows.release import PARK_US, wake_steps
@@ -49,10 +50,16 @@ class FlowProgress:
         return self.total - sum(self.ended.values())
 
 
-def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], object]) -> Start:
+def begin(
+    engine: Engine,
+    laid_out: LaidOut,
+    admit: Callable[[str, str, int], object],
+    unique: Rule | None = None,
+) -> Start:
     """Assign the ids of a workflow and its steps, and return their rows (rule W1).
 
     Args:
+      unique: The key that its last step holds, if any.
       admit: Takes a queue, a tenant and a number of jobs; raises if the quotas of the queue leave
         no room.
 
@@ -60,7 +67,7 @@ def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], ob
       BadInput: an option of a step is out of range.
       QuotaExceeded: a queue has no room for the steps.
     """
-    layout, calls = laid_out
+    layout, calls = laid_out if unique is None else with_key(laid_out, unique.key)
     now_us = engine.time.earliest_us()
     flow, *ids = engine.ids.many(len(calls) + 1, now_us)
     layout = replace(layout, started_us=now_us)
@@ -75,6 +82,10 @@ def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], ob
         _job(engine, layout, number, job_id, call)
         for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
     ]
+    if unique is not None:
+        opts = CallOptions(unique=unique, step=StepPlace(len(jobs) - 1, 1)).to_bytes()
+        # At the place of the step before it, which is derived from it (`unique_records.inserted`).
+        jobs[-1] = jobs[-2]._replace(id=jobs[-1].id, opts=opts)
     for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
         if engine.catalog.settings(queue).quotas:
             admit(queue, tenant, count)
@@ -89,7 +100,7 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
     node, parked_us = layout.nodes[number], 0
     if any(True for _ in node.needs()):
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
-    elif node.given or node.unless is not None:
+    elif node.given or node.unless is not None or not node.task:
         parked_us = 1  # the step waits for nothing, and still has to read its arguments
     place = StepPlace(number, parked_us)
     options = CallOptions(call.expires_us, step=place, **call.carried())
@@ -138,6 +149,16 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
     engine.announce(jobs)
 
 
+def withdraw(engine: Engine, start: Start) -> None:
+    """Delete a workflow that was stored, and did not get its unique key: it never starts."""
+    with suppress(StoreUnavailable):  # its steps end by themselves, after LOST_US
+        for some in parts_of(start.jobs, _PAGE):
+            rows = engine.store.find([job.id for job in some])
+            engine.store.settle([Drop(row) for row in rows if row is not None])
+        for _ in records.forget(engine.store, start.flow, start.layout):
+            pass
+
+
 class WorkflowView:
     """A view of one workflow that can be read repeatedly; final outcomes are read once.
 
@@ -173,8 +194,8 @@ class WorkflowView:
     def progress(self) -> FlowProgress:
         """Return the progress of the workflow."""
         ends = self.ends()
-        states = Counter(end.state for end in ends.values())
-        return FlowProgress(len(self.layout.nodes), dict(sorted(states.items())))
+        states = Counter(end.state for step, end in ends.items() if step < self.layout.size)
+        return FlowProgress(self.layout.size, dict(sorted(states.items())))
 
     def stuck(self, ends: Mapping[int, End]) -> Failure | None:
         """Return a dead step that others wait for, or None."""
@@ -224,15 +245,15 @@ class WorkflowView:
             yield from (row for row in found if row is not None)
 
     def branch(self, step: int | None) -> list[int]:
-        """Return a step and all steps that depend on it; None: all steps."""
+        """Return a step and all steps that depend on it; None: all steps. Not those of a key."""
         if step is None:
-            return list(range(len(self.layout.nodes)))
-        if not 0 <= step < len(self.layout.nodes):
+            return list(range(self.layout.size))
+        if not 0 <= step < self.layout.size:
             raise NotFound(f"The workflow {self.flow.hex()} has no step {step}.")
         found, left = {step}, [step]
         while left:
             for behind in self.layout.needed_by.get(left.pop(), ()):
-                if behind not in found:
+                if behind not in found and behind < self.layout.size:
                     found.add(behind)
                     left.append(behind)
         return sorted(found)

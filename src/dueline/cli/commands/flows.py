@@ -103,9 +103,12 @@ def show(
             lines = list(drawn(look.layout, every, whole=whole))
             output.entry(shown, parts=[Part("steps", lines, STEP_COLUMNS)])
         else:
-            nodes = look.layout.nodes
-            needs = (sorted(set(node.needs())) for node in nodes)
-            ids = (records.job_of(look.flow, number).hex() for number in range(len(nodes)))
+            size = look.layout.size
+            needs = (
+                sorted({need for need in node.needs() if need < size})
+                for node in look.layout.nodes[:size]
+            )
+            ids = (records.job_of(look.flow, number).hex() for number in range(size))
             steps = [
                 {**entry(look.layout, one), "needs": need, "job": job}
                 for one, need, job in zip(every, needs, ids, strict=True)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.job import JobId
+from dueline.jobs.conditions.dependencies import wait_for_others
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.explanation import Condition, Explanation, Facts, line, when
 from dueline.workflows import records
@@ -30,8 +31,16 @@ class StepWait(NamedTuple):
 
 
 def step_wait(subject: Subject) -> StepWait:
-    """Return what the workflow of a job says of it, as the worker that claims it would decide."""
+    """Return what others say of a job, as the worker that claims it would decide.
+
+    These are the jobs that it waits for, then its workflow.
+    """
     job = subject.job
+    others = wait_for_others(subject)
+    if isinstance(others, Explanation):
+        return StepWait(others)
+    if others is not None:
+        return StepWait(condition=others)
     step_of = records.step_of(job)
     if step_of is None:
         return StepWait()
@@ -152,7 +161,7 @@ def _waiting(subject: Subject, view: WorkflowView, step: int, word: Waits) -> Co
     facts: Facts = {
         "steps_left": word.steps,
         "first_step": word.first,
-        "first_task": view.layout.nodes[word.first].title,
+        "first_task": view.layout.title(word.first),
         "first_state": first.state,
     }
     said = missing(view.layout, step, word)

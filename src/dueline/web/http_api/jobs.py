@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dueline.admin.job_views import JobSummary as Summary
 from dueline.api.application import Dueline
+from dueline.api.dependency import Dependency
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
 from dueline.core.attempt import read_epitaph
@@ -120,6 +121,8 @@ def _planned(app: Dueline, job: NewJob, key: tuple[Key, int] | None) -> PlannedC
     elif job.unique is not None:
         plain = job.unique.key.replace("{", "{{").replace("}", "}}")
         options["unique"] = Unique(plain, mode=job.unique.mode, within=job.unique.within)
+    if (awaited := job.depends_on) is not None:
+        options["depends_on"] = Dependency(awaited.jobs, awaited.failures)
     if (retry := job.retry) is not None:
         options["retry"] = (
             Retry(retry.attempts, delays=retry.delays)  # type: ignore[arg-type]  # None is allowed

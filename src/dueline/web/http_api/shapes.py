@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dueline.core.call_options import Mode
+from dueline.api.dependency import JOBS_MAX
+from dueline.core.call_options import Mode, WaitFailures
 from dueline.core.clock import to_datetime
 from dueline.web.http_api.frame import Input
 
@@ -31,6 +32,13 @@ class UniqueKey(Input):
     key: Name
     mode: Mode = "reject"
     within: Seconds | None = None
+
+
+class DependsOn(Input):
+    """Jobs and workflows that must end before a job starts, and what happens if one fails."""
+
+    jobs: Annotated[list[str], Meta(min_length=1, max_length=JOBS_MAX)]
+    failures: WaitFailures = "stop"
 
 
 class RetryPolicy(Input):
@@ -64,6 +72,7 @@ class NewJob(Input):
     retry: RetryPolicy | None = None
     headers: dict[str, str] | None = None
     labels: list[str] | None = None
+    depends_on: DependsOn | None = None
 
 
 class Enqueued(msgspec.Struct):
