@@ -25,6 +25,7 @@ from dueline.core.readable_records import value_at
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ShowsTransactions
 from dueline.jobs.completion import complete, stored
+from dueline.jobs.dependencies import awaiting
 from dueline.jobs.queue import Queues
 from dueline.monitor.dead_workers import release_dead_worker
 from dueline.schedules import schedule as definition
@@ -287,7 +288,7 @@ class Mover:
             elif (is_held := _is_held(row, now_us)) or (step and flow != step[0] in self._flows):
                 left += 1
                 self._held = row if is_held else self._held
-            elif row.id in self._callers:
+            elif row.id in self._callers or self._waits_here(row):
                 left += 1
             else:
                 free.append(row)
@@ -296,6 +297,15 @@ class Mover:
         moved = self._portions.move(free)
         self.moved.jobs += moved
         return left + len(free) - moved
+
+    def _waits_here(self, row: Job) -> bool:
+        """Return whether a job waits for another one that is still in the source (rule J5)."""
+        awaits = awaiting(row)
+        if awaits is None:
+            return False
+        found = self._source.store.find(list(map(JobId, awaits.jobs)))
+        is_here = any(awaited is not None and not awaited.outcome for awaited in found)
+        return is_here or not self._flows.isdisjoint(awaits.flows)
 
     # What moves as a whole
 

@@ -26,6 +26,7 @@ from dueline.jobs import (
     called_jobs,
     cancel_requests,
     decisions,
+    dependencies,
     function_list,
     progress_records,
     results,
@@ -164,7 +165,11 @@ class Portions:
             )
 
     def _prepare(self, taken: Iterable[Job]) -> None:
-        """Copy what the next claim of a job reads: its progress, and a request to cancel it."""
+        """Copy what the next claim of a job reads.
+
+        These are its progress, a request to cancel it, and how the jobs ended that it waits for.
+        """
+        taken = list(taken)
         began = [row for row in taken if row.fence]
         source, target = self._source.store, self._target.store
         now_us = self._target.time.latest_us()
@@ -178,6 +183,7 @@ class Portions:
         for job_id in cancel_requests.asked(source, [row.id for row in began]):
             version = self._target.ids.token()
             cancel_requests.remember(target, job_id, now_us=now_us, version=version)
+        dependencies.copy_known(self._source, self._target, taken)
         self._copy_functions([row for row in taken if durable_place(row) is not None])
 
     def _copy_functions(self, rows: Iterable[Job]) -> None:

@@ -26,7 +26,7 @@ from dueline.core.features import DEPENDENCIES
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of, living_queue
 from dueline.core.pagination import parts_of
-from dueline.core.store import Move
+from dueline.core.store import Group, Move
 from dueline.core.wakeup import place_of
 from dueline.jobs import dependents, results
 from dueline.jobs.completion import stored
@@ -76,7 +76,7 @@ class Living(NamedTuple):
     awaited: JobId
 
 
-class Unknown(NamedTuple):
+class Lost(NamedTuple):
     """A job or workflow of which nothing is known any more."""
 
     awaited: JobId
@@ -86,7 +86,7 @@ class Unknown(NamedTuple):
         return f"It is not known how {self.awaited.hex()} ended: its result has expired"
 
 
-_Stand = Living | Failed | Unknown | None
+_Stand = Living | Failed | Lost | None
 
 
 class Ready(NamedTuple):
@@ -138,7 +138,7 @@ class _Known:
             error = read_epitaph(row.error)[0]
             return Failed(job_id, "job", "dead", error, is_final=False)
         if end is None:
-            return Unknown(job_id)
+            return Lost(job_id)
         if end.state == "done":
             return None
         return Failed(job_id, "job", end.state, end.error, is_final=True)
@@ -147,7 +147,7 @@ class _Known:
         """Return what has become of a workflow; it is dead while a dead step holds others."""
         view = self.flows[flow]
         if view is None:
-            return Unknown(flow)
+            return Lost(flow)
         outcome, left = view.outcome(), view.progress().left
         if isinstance(outcome, Failure) and (not left or not outcome.end.is_final):
             why, is_final = view.why(outcome).rstrip("."), outcome.end.is_final
@@ -176,7 +176,7 @@ def _judge(awaits: AwaitedJobs, known: _Known) -> Word:
             if failure.is_final or awaits.failures == "cancel":
                 return NeverRuns("cancelled", failure.text())
         for stand in stands:
-            if isinstance(stand, Unknown):
+            if isinstance(stand, Lost):
                 return NeverRuns("dead", stand.text())
     if waits := [stand.awaited for stand in stands if isinstance(stand, Living)]:
         return Waits(waits)
@@ -205,9 +205,9 @@ def _read_jobs(engine: Engine, left: Sequence[JobId], known: _Known) -> None:
                 known.ends[row.id] = outcome
             else:
                 known.rows[row.id] = row
-        left = [one for one in left if one not in known.rows and one not in known.ends]
+        left = [job_id for job_id in left if job_id not in known.rows and job_id not in known.ends]
         known.ends |= results.read_many(engine.store, left) if left else {}
-        left = [one for one in left if one not in known.ends]
+        left = [job_id for job_id in left if job_id not in known.ends]
         if not left:
             return
     for job_id in left:  # of a queue that keeps no results, or a dead job that was deleted
@@ -300,7 +300,7 @@ def _expect_end(engine: Engine, known: _Known, *, is_marked: bool) -> None:
 def _watch(engine: Engine, awaits: AwaitedJobs, known: _Known, waiting: Sequence[JobId]) -> None:
     """List jobs that wait with what they wait for, and mark it (rule J3)."""
     now_us, version = engine.time.latest_us(), engine.ids.token()
-    rows = [known.rows[JobId(one)] for one in awaits.jobs if one in known.rows]
+    rows = [known.rows[JobId(job_id)] for job_id in awaits.jobs if job_id in known.rows]
     listed_with = [row.id for row in rows]
     for flow in map(JobId, awaits.flows):
         view = known.flows[flow]
@@ -336,7 +336,7 @@ def _mark(engine: Engine, row: Job | None) -> None:
 
 def wake(engine: Engine, awaited: Iterable[JobId]) -> int:
     """Release the jobs that waited for jobs or workflows which may have ended; return how many."""
-    waiting = {job_id for one in awaited for job_id in dependents.listed(engine.store, one)}
+    waiting = {job_id for ended in awaited for job_id in dependents.listed(engine.store, ended)}
     count = 0
     for some in parts_of(sorted(waiting), _PAGE):
         rows = engine.store.find(some)
@@ -402,3 +402,20 @@ def _moved(engine: Engine, row: Job, at_us: int) -> Move:
     bucket = bucket_of(at_us, engine.catalog.settings(row.lane.queue).width_us)
     return Move(row, at_us, engine.ids.token(), bucket, row.errors, row.crashes, row.alone,
                 error=row.error)  # fmt: skip
+
+
+# Moves to another store
+
+
+def copy_known(source: Engine, target: Engine, rows: Iterable[Job]) -> None:
+    """Copy what jobs that move know of those that they wait for: how these ended, and entries."""
+    waiting = {row.id: awaits for row in rows if (awaits := awaiting(row)) is not None}
+    known = _read(source, waiting.values())
+    commits = [dependents.end(job_id, outcome) for job_id, outcome in known.ends.items()]
+    version, now_us = target.ids.token(), target.time.latest_us()
+    for job_id, awaits in waiting.items():
+        commits += [
+            dependents.entries(JobId(awaited), [job_id], version=version, now_us=now_us)
+            for awaited in (*awaits.jobs, *awaits.flows)
+        ]
+    target.store.together([Group(commits=(commit,)) for commit in commits])

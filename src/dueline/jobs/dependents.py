@@ -30,10 +30,15 @@ def record(job: Job, outcome: Outcome) -> list[Commit]:
     """
     if not has_dependents(job):
         return []
+    return [end(job.id, outcome)]
+
+
+def end(job_id: JobId, outcome: Outcome) -> Commit:
+    """Return the write that tells dependents how a job ended."""
     at_us = outcome.ended_us
     value = encode(Outcome(outcome.state, at_us, error=outcome.error))
     put = Put(_END, at_us.to_bytes(16), value, expires_us=at_us + KEEP_US, at_us=at_us)
-    return [Commit(_partition_of(job.id), (put,))]
+    return Commit(_partition_of(job_id), (put,))
 
 
 def end_of(records: Records, job_id: JobId) -> Outcome | None:
@@ -44,7 +49,7 @@ def end_of(records: Records, job_id: JobId) -> Outcome | None:
 
 def entries(awaited: JobId, dependents: Iterable[JobId], *, version: bytes, now_us: int) -> Commit:
     """Return the write that lists jobs that wait for a job or workflow."""
-    puts = [Put(one.hex(), version, b"", expires_us=now_us + KEEP_US) for one in dependents]
+    puts = [Put(job_id.hex(), version, b"", expires_us=now_us + KEEP_US) for job_id in dependents]
     return Commit(_partition_of(awaited), puts)
 
 

@@ -276,8 +276,12 @@ class Queues:
         Raises:
             NotFound: Something that a job waits for is unknown; nothing was inserted.
             Conflict: Nothing would say how it ends.
+            StoreUnavailable: Nothing was inserted.
         """
-        return dependencies.placed(self.engine, jobs, is_inside=self._is_inside)
+        try:
+            return dependencies.placed(self.engine, jobs, is_inside=self._is_inside)
+        except Unknown as error:  # marks, which do no harm
+            raise StoreUnavailable(f"{error.message} No job was stored.") from error
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
         """Insert rows with the keys they were given: neither loses nor duplicates stored ones.

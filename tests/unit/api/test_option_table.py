@@ -45,14 +45,14 @@ def test_each_face_has_the_options_of_the_table() -> None:
     assert set(inspect.signature(Using.using).parameters) - {"self", "unknown"} == names
     members = set(NewJob.__struct_fields__) - {"task", "args", "kwargs"}
     assert members == {option.name for option in OPTIONS if option.http}
-    words = {field.name for field in fields(WordsOfCalls)} - {"mode"}
+    words = {field.name for field in fields(WordsOfCalls)} - {"mode", "failures"}
     assert words == {option.word for option in OPTIONS} - {""}
     schedule_words = {field.name for field in fields(ScheduleCallOptions)}
     assert schedule_words == {option.schedule_word for option in OPTIONS} - {""}
 
 
 def test_what_a_job_carries_is_in_the_table_and_on_every_face() -> None:
-    assert set(CARRIED) == set(Carried.__struct_fields__) - {"terms", "durable"}
+    assert set(CARRIED) == set(Carried.__struct_fields__) - {"terms", "durable", "awaits"}
     for option in PASSED:
         assert option.step
         assert not option.instead
@@ -93,6 +93,7 @@ def test_the_table_says_which_options_schedules_do_not_have(option: Option) -> N
         "expires": later,
         "deadline": 0,
         "unique": "k",
+        "depends_on": "0" * 32,
     }
     with app.transaction() as tx:
         using = task.using(**{option.name: values.get(option.name, tx)})

@@ -52,11 +52,11 @@ def wait_for_others(subject: Subject) -> Explanation | Condition | None:
 
 def _waiting(word: Waits, count: int, flows: set[bytes]) -> Condition:
     first = word.for_[0]
-    names = ", ".join(_name(one, flows) for one in word.for_[:_NAMED_MAX])
+    names = ", ".join(_name(awaited, flows) for awaited in word.for_[:_NAMED_MAX])
     more = ", ..." if len(word.for_) > _NAMED_MAX else ""
     share = f"{len(word.for_)} of {count}: " if count > 1 else ""
     shown = f"dueline {'flows show' if first in flows else 'jobs explain'} {first.hex()}"
-    facts: Facts = {"awaited": ",".join(one.hex() for one in word.for_), "jobs": count}
+    facts: Facts = {"awaited": ",".join(awaited.hex() for awaited in word.for_), "jobs": count}
     return Condition(
         "jobs",
         first.hex(),

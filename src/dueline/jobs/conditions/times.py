@@ -52,7 +52,8 @@ def _waits(job: Job, at: str) -> tuple[ConditionKind, str, str]:
     put_back = _put_back_by(job)
     if put_back in _BY_HANDLER:
         return "put back", f"its handler {_BY_HANDLER[put_back]}", f" until {at}"
-    if put_back or (job.fence and not job.errors and not job.crashes):
+    is_due_later = job.at_us == job.due_us  # it waited for other jobs, and was released
+    if put_back or (job.fence and not (job.errors or job.crashes or is_due_later)):
         return "put back", "a worker released it", f" until {at}"
     if job.errors or job.crashes:
         failed = f"attempt {job.errors} failed" if job.errors else "a worker died on it"
