@@ -12,7 +12,7 @@ from dueline.core.clock import Clock
 from dueline.core.codec import decode_result, encode_result
 from dueline.core.errors import BadInput, EnqueueUnknown, JobFailed
 from dueline.core.job import JobId
-from dueline.jobs import workflow_control
+from dueline.jobs import dependencies, workflow_control
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import in_transaction
 from dueline.workflows import records
@@ -205,9 +205,10 @@ class WorkflowMethods(Connection):
 
         def store(some: LaidOut) -> Start:
             start = flows.begin(inside.engine, some, inside.admission.admit, rule)
-            start = start._replace(jobs=inside.placed(start.jobs))
+            placed = dependencies.placed(inside.engine, start.jobs, is_inside=inside.is_inside)
+            start = start._replace(jobs=placed)
             try:
-                return start._replace(flow=inside.start(start))
+                return start._replace(flow=workflow_control.start(inside, start))
             except EnqueueUnknown as error:
                 error.start = start
                 raise
@@ -263,7 +264,7 @@ class WorkflowMethods(Connection):
         start = error.start
         assert isinstance(start, Start), "the error of a workflow's start"
         try:
-            flow = self.queues.start(start, again=True)
+            flow = workflow_control.start(self.queues, start, again=True)
         except EnqueueUnknown as unknown:
             unknown.start = start
             raise

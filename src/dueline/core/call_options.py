@@ -186,6 +186,11 @@ def awaited_by(job: Job) -> AwaitedJobs | None:
     return carried_by(job).awaits if job.opts else None
 
 
+def may_wait(job: Job) -> bool:
+    """Return whether a claimed job may have to wait for others: a step, or one that awaits some."""
+    return bool(job.opts) and (is_step(job) or awaited_by(job) is not None)
+
+
 def is_awaited(job: Job) -> bool:
     """Return whether another job needs the result, however long it is kept."""
     return is_step(job) or call_of(job) is not None

@@ -21,7 +21,7 @@ from dueline.core.attempt import Outcome, read_epitaph
 from dueline.core.call_options import AwaitedJobs, awaited_by, has_dependents, read_options
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.errors import Conflict, NotFound
+from dueline.core.errors import Conflict, NotFound, StoreUnavailable, Unknown
 from dueline.core.features import DEPENDENCIES
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of, living_queue
@@ -231,7 +231,15 @@ def placed(engine: Engine, jobs: Sequence[Job], *, is_inside: bool) -> Sequence[
     Raises:
         NotFound: Something that a job waits for is unknown; nothing was inserted.
         Conflict: Nothing would say how it ends.
+        StoreUnavailable: Nothing was inserted.
     """
+    try:
+        return _placed(engine, jobs, is_inside=is_inside)
+    except Unknown as error:  # marks, which do no harm
+        raise StoreUnavailable(f"{error.message} No job was stored.") from error
+
+
+def _placed(engine: Engine, jobs: Sequence[Job], *, is_inside: bool) -> Sequence[Job]:
     by_options: dict[bytes, list[Job]] = defaultdict(list)
     for job in jobs:
         if awaited_by(job) is not None:

@@ -39,8 +39,7 @@ from dueline.jobs.moves import Change, conflict_error
 from dueline.jobs.parked_functions import ask_to_end, ask_to_go_on, may_have_begun
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
-from dueline.workflows.records import Layouts, flow_with
-from dueline.workflows.workflow import Start, send, withdraw
+from dueline.workflows.records import Layouts
 
 _PAGE = 500
 _ROUNDS_MAX = 5
@@ -121,6 +120,10 @@ class Queues:
     Args:
       engine: The engine.
       lends: Jobs may be taken from quotas ahead of calls; not inside a transaction.
+
+    Attributes:
+      unique: Assigns unique keys.
+      is_inside: In an open transaction.
     """
 
     def __init__(self, engine: Engine, *, lends: bool = True) -> None:
@@ -130,8 +133,8 @@ class Queues:
         self._time = time = engine.time
         self._ids = ids = engine.ids
         self._catalog = catalog = engine.catalog
-        self._is_inside = not lends
-        self._exclusive = UniqueJobs(self._recording, time=time, ids=ids, catalog=catalog)
+        self.is_inside = not lends
+        self.unique = UniqueJobs(self._recording, time=time, ids=ids, catalog=catalog)
         self.admission = Admission(
             self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
         )
@@ -267,21 +270,9 @@ class Queues:
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         recording = self._recording if settings.tells_all else self._store
-        is_awaiting = opts and options.awaits is not None
-        return self.placed(jobs) if is_awaiting else jobs, recording
-
-    def placed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return new rows as they are to be inserted: some wait for other jobs.
-
-        Raises:
-            NotFound: Something that a job waits for is unknown; nothing was inserted.
-            Conflict: Nothing would say how it ends.
-            StoreUnavailable: Nothing was inserted.
-        """
-        try:
-            return dependencies.placed(self.engine, jobs, is_inside=self._is_inside)
-        except Unknown as error:  # marks, which do no harm
-            raise StoreUnavailable(f"{error.message} No job was stored.") from error
+        if opts and options.awaits is not None:
+            jobs = list(dependencies.placed(self.engine, jobs, is_inside=self.is_inside))
+        return jobs, recording
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
         """Insert rows with the keys they were given: neither loses nor duplicates stored ones.
@@ -299,7 +290,7 @@ class Queues:
             self._add(plain, partial(send_again, self._recording))
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
-        placed = self._exclusive.place(job, again=again)
+        placed = self.unique.place(job, again=again)
         self.engine.announce([job])
         return placed
 
@@ -307,7 +298,7 @@ class Queues:
         """Place jobs with unique keys, and append them to `placed`; if it raises, up to there."""
         here: list[Job] = []
         try:
-            here.extend(self._exclusive.place_all(jobs))
+            here.extend(self.unique.place_all(jobs))
         finally:
             if here:
                 self.engine.announce(jobs[: len(here)])
@@ -346,7 +337,7 @@ class Queues:
 
     def holder(self, queue: str, key: str) -> Job | None:
         """Return the waiting or running job of a queue that holds a unique key; None for none."""
-        return self._exclusive.holder(check_queue_name(queue), checked_key(key))
+        return self.unique.holder(check_queue_name(queue), checked_key(key))
 
     def _found(self, row: Job) -> Found:
         if row.outcome:  # decided; its finisher is about to drop the row
@@ -360,40 +351,6 @@ class Queues:
         settings = self._catalog.settings(living_queue(queue))
         pages = list(self.engine.pages_of(queue, bucket_of(now_us, settings.width_us)))
         return peek(self._store, pages, settings.aging_us, now_us=now_us, limit=limit)
-
-    # Workflows
-
-    def start(self, start: Start, *, again: bool = False) -> JobId:
-        """Store a workflow; return its id, or that of the one that has its unique key.
-
-        One with a key is stored without the two steps of the key, which start it: the first one
-        and the one that holds the key. These are inserted with the key (rule B4).
-
-        Args:
-            start: The workflow.
-            again: It may be stored already, and some steps may have ended.
-
-        Raises:
-            Duplicate: Another workflow has the key; nothing was stored.
-            EnqueueUnknown: It may or may not be stored; start it again.
-            StoreUnavailable: Nothing was written.
-        """
-        if not start.layout.key:
-            send(self.engine, start, again=again)
-            return start.flow
-        holder = start.jobs[-1]
-        if not again and (other := self._exclusive.given_instead(holder)) is not None:
-            return flow_with(other)
-        rest = start._replace(jobs=start.jobs[:-2])
-        send(self.engine, rest, again=again)
-        try:
-            placed = self._place(holder, again=again)
-        except Duplicate:
-            withdraw(self.engine, rest)
-            raise
-        if placed.id != holder.id:
-            withdraw(self.engine, rest)
-        return flow_with(placed)
 
     # Changes: verdicts given with the token that was read
 
@@ -482,7 +439,7 @@ class Queues:
     def _redrive(self, row: Job) -> bool:
         move = self.redrive(row)
         if row.opts and row.state == State.DEAD:
-            is_moved = self._exclusive.retake(row, move)
+            is_moved = self.unique.retake(row, move)
         else:
             is_moved = self._recording.settle([move])[0]
         self.engine.wake([place_of(move)])

@@ -1,15 +1,53 @@
-"""Cancels and retries workflows."""
+"""Starts, cancels and retries workflows."""
 
 from typing import Final
 
+from dueline.core.errors import Duplicate
 from dueline.core.job import JobId
 from dueline.jobs.bulk import BulkResult, cancel_all, retry_all
 from dueline.jobs.queue import Queues
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Layout
-from dueline.workflows.workflow import WorkflowView
+from dueline.workflows.records import flow_with
+from dueline.workflows.workflow import Start, WorkflowView, send, withdraw
 
 _PAGE: Final = 500
+
+
+def start(queues: Queues, start: Start, *, again: bool = False) -> JobId:
+    """Store a workflow; return its id, or that of the one that has its unique key.
+
+    One with a key is stored without the two steps of the key: the one that starts it, and the one
+    that holds the key. These are inserted with the key (rule B4).
+
+    Args:
+        queues: The queues.
+        start: The workflow.
+        again: It may be stored already, and some steps may have ended.
+
+    Raises:
+        Duplicate: Another workflow has the key; nothing was stored.
+        EnqueueUnknown: It may or may not be stored; start it again.
+        StoreUnavailable: Nothing was written.
+    """
+    engine = queues.engine
+    if not start.layout.key:
+        send(engine, start, again=again)
+        return start.flow
+    *others, _, holder = start.jobs
+    if not again and (other := queues.unique.given_instead(holder)) is not None:
+        return flow_with(other)
+    rest = start._replace(jobs=others)
+    send(engine, rest, again=again)
+    try:
+        placed = queues.unique.place(holder, again=again)
+    except Duplicate:
+        withdraw(engine, rest)
+        raise
+    if placed.id != holder.id:
+        withdraw(engine, rest)
+    engine.announce([holder])
+    return flow_with(placed)
 
 
 def cancel(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dueline.coordination import worker_requests
 from dueline.coordination.run_times import RunTimes
 from dueline.core.attempt import Ended
-from dueline.core.call_options import awaited_by, is_step
+from dueline.core.call_options import may_wait
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError
@@ -441,11 +441,7 @@ class Worker:
         sorted_ = triage(taken, settings, self._engine.time.latest_us())
         plain, _ = parted(self._deferred.sort(sorted_.fit).fit, settings)
         gone = {attempt.job.id for attempt in self._cancellations.refused(plain)}
-        jobs = [
-            job
-            for job in plain
-            if job.id not in gone and not is_step(job) and awaited_by(job) is None
-        ]
+        jobs = [job for job in plain if job.id not in gone and not may_wait(job)]
         self._prepare_context(jobs)
         self._prefetched.prepare(self._held.assignments(jobs))
 

@@ -251,9 +251,9 @@ def test_a_key_taken_with_other_writes_is_free_once_its_job_has_expired(
     due_us, expires_us = NOW_US + SECOND_US, NOW_US + 5 * SECOND_US
     queues.enqueue(keyed(1, due_us=due_us, expires_us=expires_us))
     job = row_of(2)._replace(opts=keyed(2, mode="existing").opts)
-    assert queues._exclusive.takes([job]) == [None]
+    assert queues.unique.takes([job]) == [None]
     clock.advance(5.1)
-    (group,) = queues._exclusive.takes([job])
+    (group,) = queues.unique.takes([job])
     assert group is not None
     assert list(queues.engine.store.together([group])) == [True]
     assert queues.holder("default", "k") == job
@@ -453,7 +453,7 @@ def test_jobs_of_one_transaction_take_the_keys_that_are_free(
     # C12: as a batch that Spark writes
     if not queues.engine.store.transactional:
         return
-    takes = queues._exclusive.takes
+    takes = queues.unique.takes
 
     def jobs(*calls: EnqueueRequest) -> list[Job]:
         return [job for call in calls for job in queues.rows(call)]
