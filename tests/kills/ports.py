@@ -205,7 +205,7 @@ class Ports:
             worker.kill()
             worker.wait()
             self._side.close()
-        return self._judge(results)
+        return self.judge(results)
 
     def _errors(self) -> str:
         return told_in(self._folder / "stderr")
@@ -257,7 +257,8 @@ class Ports:
         with closing(sqlite3.connect(self._folder / "shop.db", timeout=60)) as shop:
             return shop.execute(query).fetchall()
 
-    def _judge(self, results: Mapping[str, tuple[str, Any]]) -> Report:
+    def judge(self, results: Mapping[str, tuple[str, Any]]) -> Report:
+        """Compare the effects, and the shop, with what functions returned."""
         begins: dict[tuple[str, str], list[int]] = defaultdict(list)
         ends: dict[tuple[str, str], set[int]] = defaultdict(set)
         for word, record, step, value, pid in self._lines():

@@ -154,7 +154,9 @@ class DurableContext(Context):
         Args:
             value: A plain value.
         """
-        return self._call("state", lambda _: self._set_state(value), is_counted=False)
+        if self._run.suspension is not None:
+            raise self._run.suspension
+        return self._drive(self._set_state(value))
 
     def _set_state(self, value: object) -> Generator[Part, Any, None]:
         run = self._run
@@ -274,11 +276,11 @@ class DurableContext(Context):
             "restart_with", lambda key: restarts.restart(self._run, key, args, kwargs)
         )
 
-    def patched(self, name: str) -> Any:  # noqa: ANN401  (bool, or an awaitable)
+    def patched(self, name: str) -> bool:
         """Return whether to run changed code: False in a run that is older than the change.
 
         Write `if ctx.patched("refund-v2"): ... else: ...`, and delete the old branch once no
-        unfinished function is older.
+        unfinished function is older. It is not awaited, also in coroutine functions.
 
         Args:
             name: Name of the change.
@@ -287,7 +289,7 @@ class DurableContext(Context):
             BadInput: It cannot be a name.
         """
         check_name(name, "patch")
-        return self._call("patched", lambda _: restarts.patched(self._run, name), is_counted=False)
+        return restarts.patched(self._run, name)
 
     # What is the same at each replay
 
@@ -310,19 +312,8 @@ class DurableContext(Context):
 
     # Used by the handler and the worker
 
-    def _call(
-        self,
-        name: str,
-        body: Callable[[str], Call[Any]],
-        *,
-        is_counted: bool = True,
-        digest: str = "",
-    ) -> Any:  # noqa: ANN401
+    def _call(self, name: str, body: Callable[[str], Call[Any]], *, digest: str = "") -> Any:  # noqa: ANN401
         run = self._run
-        if not is_counted:
-            if run.suspension is not None:
-                raise run.suspension
-            return self._drive(body(""))
         key = run.take(name)
         run.line.digest = digest
         return self._drive(run.guarded(body(key), name))

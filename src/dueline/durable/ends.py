@@ -101,6 +101,7 @@ def returned(run: Activation, value: object) -> Generator[Part, Any, Any]:
     run.expect_whole()
     run.rehearse()
     try:
+        run.line.expect_ended()
         encode_result(value, run.job.task)
     except BadInput as error:
         yield from failed(run, error)

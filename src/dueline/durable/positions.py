@@ -72,6 +72,14 @@ class Line:
         self.open = name
         return self.path
 
+    def expect_ended(self) -> None:
+        """Raise BadInput if the function returned and a call was never awaited."""
+        if self.open is not None:
+            raise BadInput(
+                f"The function returned while the call of {self.open} has not ended.",
+                hint="Await each call.",
+            )
+
     def end(self) -> None:
         """Note that the open call has ended."""
         self.open, self.digest = None, ""

@@ -8,7 +8,7 @@ from dueline.core.attempt import DurablePlace, Parked
 from dueline.core.errors import StoreCorrupt
 from dueline.durable import removal
 from dueline.durable.activation import Activation
-from dueline.durable.driving import Call, Part
+from dueline.durable.driving import Part
 from dueline.durable.log import PATCH, Entry, Head, number_of, whole_entry_at
 from dueline.durable.signals import KEEP_TAKEN_US, forget_taken, read_inbox
 from dueline.durable.suspension import Suspended
@@ -125,8 +125,10 @@ def _read(run: Activation, generation: int, key: str) -> Entry:
     return entry
 
 
-def patched(run: Activation, name: str) -> Call[bool]:
+def patched(run: Activation, name: str) -> bool:
     """Return whether the code with a patch was first here; the next write records it (rule D7)."""
+    if run.suspension is not None:
+        raise run.suspension
     key = f"{PATCH}{name}"
     if key in run.log.entries or key in run.log.deferred:
         return True
@@ -136,5 +138,4 @@ def patched(run: Activation, name: str) -> Call[bool]:
     now_us, count = run.engine.time.latest_us(), run.line.path[0]
     head = Head("patch", name, fence=run.job.fence, at_us=now_us, count=count)
     run.log.deferred[key] = Entry(head)
-    yield from ()  # a call without parts
     return True

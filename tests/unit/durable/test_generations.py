@@ -225,6 +225,26 @@ def test_old_code_goes_on_after_new_code_that_came_to_a_patch_and_no_further(
     assert ended(bench, job) == "old"
 
 
+def test_a_patch_is_not_awaited_in_coroutine_functions_either(bench: AppOnBench) -> None:
+    """Change the code of a coroutine function that waits behind the change."""
+    is_patched = [False]
+
+    @bench.app.durable(name="patchy")
+    async def patchy(ctx: DurableContext) -> str:
+        way: str = "new" if is_patched[0] and ctx.patched("way") else "old"
+        made = await ctx.step(str, way, name=way)
+        await ctx.wait_signal("go")
+        return str(made)
+
+    behind = patchy.enqueue()
+    bench.drain()
+    is_patched[0] = True
+    before = patchy.enqueue()
+    for job in (behind, before):
+        job.signal("go")
+    assert [ended(bench, job) for job in (behind, before)] == ["old", "new"]
+
+
 def test_steps_of_an_ended_function_are_those_of_its_last_log(bench: AppOnBench) -> None:
     """Restart a function twice."""
 

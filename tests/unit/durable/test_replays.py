@@ -1,6 +1,6 @@
 """Replays of durable functions take the path of the first run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from threading import Event
 from typing import Any
@@ -356,3 +356,16 @@ def test_a_function_that_waits_describes_no_error(
     bench.drain()
     assert job.status == "done"
     assert not described
+
+
+def test_a_call_that_is_never_awaited_fails_the_function(bench: AppOnBench) -> None:
+    """Return while the last call has not begun."""
+    unawaited: list[Coroutine[object, object, str]] = []
+
+    @bench.app.durable(name="hasty", retry=ONCE)
+    async def hasty(ctx: DurableContext) -> None:
+        unawaited.append(ctx.step(str, 1, name="one"))
+
+    with pytest.raises(JobFailed, match="returned while the call of one has not ended"):
+        ended(bench, hasty.enqueue())
+    unawaited[0].close()
