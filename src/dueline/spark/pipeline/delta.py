@@ -65,7 +65,6 @@ _FRAMES: Final = re.compile(r"\n +\d+: .*", re.DOTALL)
 _MESSAGE: Final = re.compile(r"<\?xml.*<Message>(.*?)</Message>.*", re.DOTALL)
 """The answer of an object store."""
 
-_INTERRUPTED: Final = ("Query interrupted", "KeyboardInterrupt")
 _FILE: Final = re.compile(r"[^\s'\"]+\.parquet")
 
 INSTANT_TYPE: Final = pa.timestamp("us", "UTC")
@@ -532,24 +531,10 @@ def _query_error() -> type[Exception]:
 
 
 @contextmanager
-def _interrupts() -> Iterator[None]:
+def damage_named() -> Iterator[None]:
+    """Raise `LakeCorrupt` where a file of a table is missing or damaged."""
     try:
         yield
-    except (RuntimeError, _query_error()) as error:
-        if not any(words in str(error) for words in _INTERRUPTED):
-            raise
-        raise KeyboardInterrupt from error
-
-
-@contextmanager
-def damage_named() -> Iterator[None]:
-    """Raise `LakeCorrupt` where a file of a table is missing or damaged.
-
-    While DuckDB runs a query, it makes an error of its own of Ctrl-C: that is raised as such again.
-    """
-    try:
-        with _interrupts():
-            yield
     except (pa.ArrowInvalid, FileNotFoundError, _query_error()) as error:
         found = _FILE.search(str(error))
         if found is None:

@@ -11,10 +11,11 @@ tests of this module name. To stay with them:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -46,6 +47,9 @@ OFFLINE: Final = {
     "preserve_insertion_order": "false",
 }
 BATCH_ROWS: Final = 65_536
+_INTERRUPT_AGAIN_S: Final = 0.1
+
+T = TypeVar("T")
 
 
 class FileSystem(Protocol):
@@ -138,17 +142,76 @@ def text_of(name: str) -> str:
     return resources.files("dueline.spark.pipeline").joinpath("sql", f"{name}.sql").read_text()
 
 
-class DuckResult:
-    """The rows of a query on DuckDB."""
+def _interruptibly(call: Callable[[], T], interrupt: Callable[[], object]) -> T:
+    """Run a call of DuckDB; a signal whose handler raises interrupts it.
 
-    def __init__(self, relation: "duckdb.DuckDBPyRelation") -> None:
+    DuckDB itself does not check for signals while a reader fetches rows. Elsewhere it makes another
+    error of them, or aborts. So the main thread, which alone handles signals, waits for another.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answers: list[T] = []
+    errors: list[BaseException] = []
+    # Not `Thread.is_alive`: after an interrupted `start` or `join` it may be wrong.
+    has_begun, is_refused, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    def run() -> None:
+        has_begun.set()
+        try:
+            if not is_refused.is_set():
+                answers.append(call())
+        except BaseException as error:  # noqa: BLE001  (raised again below)
+            errors.append(error)
+        finally:
+            is_over.set()
+
+    try:
+        threading.Thread(target=run, name="dueline-duckdb", daemon=True).start()
+        is_over.wait()
+    except BaseException:
+        is_refused.set()
+        while has_begun.is_set() and not is_over.is_set():
+            interrupt()  # again, since a query that begins forgets an earlier one
+            is_over.wait(_INTERRUPT_AGAIN_S)
+        raise
+    if errors:
+        raise errors[0]
+    return answers[0]
+
+
+class DuckResult:
+    """The rows of a query on DuckDB.
+
+    Args:
+        cursor: The cursor that runs it.
+        relation: The query.
+    """
+
+    def __init__(
+        self, cursor: "duckdb.DuckDBPyConnection", relation: "duckdb.DuckDBPyRelation"
+    ) -> None:
+        self._cursor = cursor
         self._relation = relation
 
     def batches(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
         """Return the rows in batches, of which only one is in memory."""
-        reader = self._relation.to_arrow_reader(BATCH_ROWS)
+        reader = _interruptibly(
+            lambda: self._relation.to_arrow_reader(BATCH_ROWS), self._cursor.interrupt
+        )
         found = schema or pa.schema([_spark_field(field) for field in reader.schema])
-        return pa.RecordBatchReader.from_batches(found, (_cast(batch, found) for batch in reader))
+        return pa.RecordBatchReader.from_batches(found, self._cast_batches(reader, found))
+
+    def _cast_batches(
+        self, reader: pa.RecordBatchReader, schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        def next_batch() -> pa.RecordBatch | None:
+            return next(reader, None)
+
+        try:
+            while (batch := _interruptibly(next_batch, self._cursor.interrupt)) is not None:
+                yield _cast(batch, schema)
+        finally:
+            reader.close()  # else threads of DuckDB go on with the query
 
     def table(self, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows."""
@@ -169,18 +232,26 @@ class Duck:
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> DuckResult:
         """Run a query; see `Queries.run`."""
         if self._connection is None:  # a new one costs ten times as much as a small query
-            import duckdb  # noqa: PLC0415  (see above)
-
-            self._connection = duckdb.connect(":memory:", config=self._settings)
-            for statement in MACROS:
-                self._connection.execute(statement)
+            self._connection = _interruptibly(self._connect, lambda: None)
         cursor = self._connection.cursor()
-        cursor.execute("SET TimeZone = 'UTC'")
         text = _whole(sql, views)
-        for name in text.tables & views.keys():
-            view = views[name]
-            cursor.register(name, view.dataset() if isinstance(view, Files) else view)
-        return DuckResult(cursor.sql(text.for_duck, params=text.used(values)))
+        known = {name: views[name] for name in text.tables & views.keys()}
+
+        def query() -> "duckdb.DuckDBPyRelation":
+            cursor.execute("SET TimeZone = 'UTC'")
+            for name, view in known.items():
+                cursor.register(name, view.dataset() if isinstance(view, Files) else view)
+            return cursor.sql(text.for_duck, params=text.used(values))
+
+        return DuckResult(cursor, _interruptibly(query, cursor.interrupt))
+
+    def _connect(self) -> "duckdb.DuckDBPyConnection":
+        import duckdb  # noqa: PLC0415  (see above)
+
+        connection = duckdb.connect(":memory:", config=self._settings)
+        for statement in MACROS:
+            connection.execute(statement)
+        return connection
 
 
 class SparkResult:
