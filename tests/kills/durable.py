@@ -2,8 +2,9 @@
 
 DURABLE_KILLS and DURABLE_STALLS, from the environment, say how often a worker is killed, or stopped
 for longer than its lease beside the others; DURABLE_STORE names an empty store elsewhere than in a
-file. Effects are counted, not records: each call of a step writes a line before and after it. So do
-the jobs that functions call, and they write what they return.
+file, and DURABLE_HISTORY what its queue records. Effects are counted, not records: each call of a
+step writes a line before and after it. So do the jobs that functions call, and they write what they
+return.
 """
 
 import json
@@ -61,7 +62,8 @@ def app_in(folder: Path) -> Dueline:
     """Make the application of all processes."""
     url = os.environ.get("DURABLE_STORE") or f"sqlite:///{folder}/queue.db?synchronous=NORMAL"
     app = Dueline(url)
-    app.queue(QUEUE, shards=1, lease=LEASE_S)
+    history: Any = os.environ.get("DURABLE_HISTORY", "attempts")
+    app.queue(QUEUE, shards=1, lease=LEASE_S, history=history)
     effects = os.open(folder / "effects", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     chance = random.Random()
 

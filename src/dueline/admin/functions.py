@@ -16,9 +16,10 @@ from dueline.core.pagination import parts_of
 from dueline.durable.stopped import stop_of, stopped_in
 from dueline.jobs import function_list, results
 from dueline.jobs.dependencies import awaiting
-from dueline.jobs.parked_functions import is_parked
+from dueline.jobs.parked_functions import has_ended, is_parked
 from dueline.jobs.queue import Queues
 
+SLEEPING: Final = "sleeping"
 WAITING: Final = "waiting"
 STOPPED: Final = "stopped"
 
@@ -34,7 +35,8 @@ class FunctionSummary:
 
     Attributes:
       task: Name of its task.
-      state: Of its job; "waiting" while it sleeps or waits, "stopped" if no worker can continue it.
+      state: Of its job; "sleeping" or "waiting" while it does, "stopped" if no worker can continue
+        it.
       records: Number of its records, as of its last wait; 0 after its end.
     """
 
@@ -63,14 +65,29 @@ def list_functions(
     if state == STOPPED:
         yield from _stopped(engine, name)
         return
+    for tasks in _listed(engine, name):
+        for summary in _summaries(engine, tasks):
+            if state in (None, summary.state):
+                yield summary
+
+
+def living_functions(engine: Engine) -> Iterator[FunctionSummary]:
+    """Yield the durable functions that have begun and not ended, of the newest 10,000."""
+    now_us = engine.time.latest_us()
+    for tasks in _listed(engine, None):
+        for row in engine.store.find(list(tasks)):
+            if row is not None and not has_ended(row):
+                yield _of_row(row, now_us)
+
+
+def _listed(engine: Engine, name: str | None) -> Iterator[dict[JobId, str]]:
+    """Yield pages of functions that have begun, with their tasks, each function once."""
     listed = (each for each in function_list.listed(engine.store) if name in (None, each[1]))
     seen: set[JobId] = set()
     for page in parts_of(islice(listed, READ_MAX), _PAGE):
         new = {job_id: task for job_id, task in page if job_id not in seen}
         seen.update(new)
-        for summary in _summaries(engine, new):
-            if state in (None, summary.state):
-                yield summary
+        yield new
 
 
 def _stopped(engine: Engine, name: str | None) -> Iterator[FunctionSummary]:
@@ -98,6 +115,8 @@ def _of_row(row: Job, now_us: int) -> FunctionSummary:
     state = status_of(row, now_us)
     if stop_of(row) is not None:
         state = STOPPED
+    elif state == "scheduled" and is_parked(row) and place is not None and place.sleeps:
+        state = SLEEPING
     elif state == "scheduled" and (is_parked(row) or awaiting(row) is not None):
         state = WAITING
     return FunctionSummary(row.id, row.task, state, 0 if place is None else place.length)

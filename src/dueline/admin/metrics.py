@@ -1,5 +1,6 @@
 """Metrics for Prometheus: what a worker counted, and what its store holds now."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -14,6 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from dueline.admin.cached_value import CachedValue
+from dueline.admin.functions import living_functions
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import FinalState
 from dueline.core.clock import SECOND_US
@@ -21,6 +23,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.logging import log
 from dueline.core.version import VERSION
+from dueline.durable.stopped import stopped_in
 from dueline.jobs.counts import WAITING_STATES, count
 from dueline.schedules import scheduler
 from dueline.streams import groups, resharding
@@ -41,6 +44,9 @@ COUNTED_US = 2 * SECOND_US
 
 QUEUES_MAX = 200
 """Maximum number of queues that are counted."""
+
+FUNCTIONS_MAX = 2_000
+"""Maximum number of durable functions that are counted."""
 
 OVERDUE_US = 10 * SECOND_US
 
@@ -115,6 +121,7 @@ class StoreMetrics(Collector):
             paused.add_metric([tally.queue], settings.is_paused)
         yield from (jobs, due, checkpoints, unowned, oldest, capped, serving, paused)
         yield self._stream_lags(now_us)
+        yield from self._functions(names, now_us)
         overdue = scheduler.overdue(engine, OVERDUE_US)
         yield _single("schedules_overdue", "Schedules whose jobs are overdue.", len(overdue))
         yield _single("workers", "Live workers of the store.", len(workers))
@@ -123,6 +130,29 @@ class StoreMetrics(Collector):
         build = _gauge("build_info", "Version of dueline and kind of store.", "version", "store")
         build.add_metric([VERSION, kind_of(engine)], 1)
         yield build
+
+    def _functions(self, names: Sequence[str], now_us: int) -> Iterator[Metric]:
+        """Yield the gauges of durable functions: of the newest that have begun."""
+        functions = _gauge(
+            "functions", "Durable functions that have begun; see dueline_functions_capped.",
+            "task", "state",
+        )  # fmt: skip
+        summaries = list(islice(living_functions(self._engine), FUNCTIONS_MAX + 1))
+        states = Counter((each.task, each.state) for each in summaries[:FUNCTIONS_MAX])
+        for labels, number in states.items():
+            functions.add_metric(labels, number)
+        yield functions
+        is_capped = len(summaries) > FUNCTIONS_MAX
+        yield _single("functions_capped", "Whether there are more than were counted.", is_capped)
+        oldest = _gauge(
+            "functions_stopped_oldest_seconds",
+            "How long a durable function is stopped that no worker can continue.", "queue",
+        )  # fmt: skip
+        for name in names:
+            since_us = [stop.since_us for _, stop in stopped_in(self._engine, name)]
+            if since_us:
+                oldest.add_metric([name], max(0, now_us - min(since_us)) / SECOND_US)
+        yield oldest
 
     def _stream_lags(self, now_us: int) -> Metric:
         lags = _gauge("stream_lag_seconds", "Age of the oldest unread event.", "stream", "group")
@@ -194,6 +224,19 @@ class WorkerMetrics(Collector):
             "dueline_schedule_skew_seconds",
             "Time from an occurrence of a schedule to when its job was stored; 0: ahead of it.",
         )
+        replays = HistogramMetricFamily(
+            "dueline_function_replay_seconds",
+            "Time from the start of a run of a durable function to its first new call.",
+            labels=("queue", "task"),
+        )
+        steps = CounterMetricFamily(
+            "dueline_function_steps",
+            "Ends of steps of durable functions, of their compensations, and retried attempts.",
+            labels=("queue", "task", "kind", "outcome"),
+        )
+        for labels, number in totals.steps.items():
+            steps.add_metric(labels, number)
+        _fill(replays, totals.replays.items())
         _fill(skews, [((), totals.skews)])
         _fill(waits, totals.waits.items())
         _fill(calls, (((self._store, *key), one) for key, one in totals.calls.items()))
@@ -211,6 +254,7 @@ class WorkerMetrics(Collector):
         slots.add_metric(["free"], max(0, load.slots - load.running))
         slots.add_metric(["lost"], len(load.lost))  # of the busy ones
         yield from (finished, requeued, lost, claims, runs, lates, waits, calls, skews, slots)
+        yield from (replays, steps)
         draining = "Whether this worker claims nothing any more."
         yield _single("worker_draining", draining, load.is_draining)
 

@@ -139,7 +139,7 @@ def make_worker(
     try:
         worker = Worker(
             queues.engine,
-            make_runner(wakeup) if make_runner else _runner(app, plan, wakeup, loop),
+            make_runner(wakeup) if make_runner else _runner(app, plan, wakeup, loop, tally),
             Settler(queues.engine, app.tasks, random.Random(), app.hooks, tally),
             WorkerSettings(
                 worker=name,
@@ -195,13 +195,19 @@ def run(app: Connection, plan: Plan, worker: Worker, tally: Tally | None = None)
 
 
 def _runner(
-    app: Connection, plan: Plan, wakeup: threading.Event, loop: "asyncio.AbstractEventLoop | None"
+    app: Connection,
+    plan: Plan,
+    wakeup: threading.Event,
+    loop: "asyncio.AbstractEventLoop | None",
+    tally: Tally | None,
 ) -> Runner:
     time = app.queues.engine.time
     if plan.processes == 0:
         _warn_of_limits(app.tasks)
+        execution = Execution(app.tasks, app.hooks)
+        execution.watch.counts = tally
         return ThreadRunner(
-            Execution(app.tasks, app.hooks),
+            execution,
             threads=plan.concurrency,
             clock=app.clock,
             now_us=time.earliest_us,

@@ -3,18 +3,33 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Final
 
 from dueline.api.application import Dueline
+from dueline.core.attempt import Failed, GivenBack, Parked
 from dueline.core.errors import ConfigError, LeaseLost
 from dueline.core.extras import extra
 from dueline.core.version import VERSION
+from dueline.durable.context import DurableContext
+from dueline.durable.suspension import Suspended
 from dueline.tasks.handler import Cancel, Context, Snooze
+from dueline.tasks.hooks import StepCall
 
 with extra("otel"):
     from opentelemetry import propagate, trace
     from opentelemetry.context.context import Context as AnyContext
-    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace import (
+        Link,
+        NonRecordingSpan,
+        Span,
+        SpanContext,
+        SpanKind,
+        Status,
+        StatusCode,
+        TraceFlags,
+        TracerProvider,
+    )
 
 # Names of the conventions for messaging, which are not stable yet: they stand here alone.
 SYSTEM: Final = "messaging.system"
@@ -29,6 +44,8 @@ ATTEMPT: Final = "dueline.attempt"
 PRIORITY: Final = "dueline.priority"
 LATENESS_MS: Final = "dueline.lateness_ms"
 OUTCOME: Final = "dueline.outcome"
+STEP: Final = "dueline.step"
+POSITION: Final = "dueline.position"
 
 _NOT_FAILURES = (Snooze, Cancel, LeaseLost)
 
@@ -40,12 +57,14 @@ def instrument(
 
     Each enqueue is a span `enqueue QUEUE`, and each attempt a span `process QUEUE`, also in child
     processes. The context travels in the headers of the job, as the global propagator writes it.
+    All runs of a durable function are in one trace, and each attempt of a step is a span.
 
     Args:
         app: The application; call this once, where its module is imported.
         provider: The provider of tracers; by default the global one.
         new_traces: Begin a new trace with each attempt, linked to its enqueue, instead of
-            continuing that of the enqueue. For jobs that run days later.
+            continuing that of the enqueue. For jobs that run days later. A durable function has
+            one for all of its runs.
 
     Raises:
         ConfigError: The application makes spans already.
@@ -53,16 +72,21 @@ def instrument(
     if app.hooks.tracer is not None:
         raise ConfigError("This application makes spans already.", hint="Call instrument once.")
     tracer = trace.get_tracer("dueline", VERSION, provider)
-    app.hooks.tracer = _Enqueues(tracer)
+    app.hooks.tracer = _Spans(tracer)
 
     @app.middleware
     @contextmanager
     def process(ctx: Context) -> Iterator[None]:
         parent = propagate.extract(ctx.headers)
         created = trace.get_current_span(parent).get_span_context()
+        is_new = new_traces or not created.is_valid
+        if is_new and isinstance(ctx, DurableContext):
+            parent = _trace_of(tracer, ctx)
+        elif new_traces:
+            parent = AnyContext()
         with tracer.start_as_current_span(
             f"process {ctx.queue}",
-            AnyContext() if new_traces else parent,
+            parent,
             SpanKind.CONSUMER,
             {
                 SYSTEM: "dueline",
@@ -84,13 +108,16 @@ def instrument(
             except _NOT_FAILURES as asked:
                 span.set_attribute(OUTCOME, type(asked).__name__.lower())
                 raise
+            except Suspended as suspended:
+                _suspend(span, suspended)
+                raise
             except BaseException as error:
                 _fail(span, error)
                 raise
 
 
-class _Enqueues:
-    """Spans of calls that are stored."""
+class _Spans:
+    """Spans of calls that are stored, and of steps that run."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
@@ -112,6 +139,32 @@ class _Enqueues:
             )
         )
 
+    @contextmanager
+    def step(self, call: StepCall) -> Iterator["_Step"]:
+        """Make the current span while a step runs."""
+        attributes: dict[str, str | int] = {
+            JOB_ID: call.job_id, TASK: call.task, STEP: call.name, POSITION: call.position,
+            ATTEMPT: call.attempt,
+        }  # fmt: skip
+        with self._tracer.start_as_current_span(
+            f"{call.kind} {call.name}",
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            yield _Step(span)
+
+
+class _Step:
+    """The span of a step that runs."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the step raised."""
+        _fail(self._span, error)
+
 
 class _Enqueue:
     """The span of calls that are being stored."""
@@ -129,6 +182,39 @@ class _Enqueue:
         if error is not None:
             _fail(self._span, error)
         self._span.end()
+
+
+def _trace_of(tracer: trace.Tracer, ctx: Context) -> AnyContext:
+    """Return the trace of a durable function that continues none; its root is derived from the job.
+
+    Whether it is sampled is asked as for a new trace: samplers decide by its id.
+    """
+    digest = sha256(ctx.job_id).digest()  # the id itself has fixed bits, where samplers read
+    trace_id, span_id = int.from_bytes(digest[:16]), int.from_bytes(digest[16:24])
+    sampler, is_sampled = getattr(tracer, "sampler", None), True  # of the SDK
+    if sampler is not None:
+        decision = sampler.should_sample(None, trace_id, f"process {ctx.queue}", SpanKind.CONSUMER)
+        is_sampled = decision.decision.is_sampled()
+    flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
+    root = SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
+    return trace.set_span_in_context(NonRecordingSpan(root), AnyContext())
+
+
+def _suspend(span: Span, suspended: Suspended) -> None:
+    """Note how the run of a durable function ended; its waits and releases are no errors."""
+    match suspended.ending:
+        case Parked(error=error, word="stopped" | "retried" as word):
+            span.set_attribute(OUTCOME, word)
+            span.set_status(Status(StatusCode.ERROR, error))
+        case Parked(word=word):
+            span.set_attribute(OUTCOME, word)
+        case Failed(error_type=kind, message=text):
+            span.set_attribute(ERROR, kind)
+            span.set_status(Status(StatusCode.ERROR, text))
+        case GivenBack():
+            span.set_attribute(OUTCOME, "given_back")
+        case ending:
+            span.set_attribute(OUTCOME, type(ending).__name__.lower())
 
 
 def _fail(span: Span, error: BaseException) -> None:

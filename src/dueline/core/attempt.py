@@ -115,7 +115,7 @@ class DurablePlace(NamedTuple):
     stored. kept: older generations whose logs are read, each up to a position, in their order.
     arguments: the generation and key of the record that holds its arguments; None: the row does.
     version: of the code that began it. origins: the jobs that made the records of the generations
-    before others.
+    before others. sleeps: it waits for the end of a sleep, and for nothing else.
     """
 
     generation: int = 0
@@ -128,6 +128,7 @@ class DurablePlace(NamedTuple):
     arguments: tuple[int, str] | None = None
     version: str = ""
     origins: tuple[tuple[int, bytes], ...] = ()
+    sleeps: bool = False
 
     @property
     def base(self) -> int:

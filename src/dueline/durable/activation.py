@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from dueline.core.attempt import CallPlace, DurablePlace, Ending, Parked
@@ -27,7 +28,9 @@ from dueline.durable.suspension import (
 )
 from dueline.durable.values import ValueHandler
 from dueline.tasks.handler import Cancel
+from dueline.tasks.hooks import StepCall, StepSpan
 from dueline.tasks.progress import Control
+from dueline.tasks.watching import FunctionWatch
 
 T = TypeVar("T")
 
@@ -66,6 +69,7 @@ class Activation:
       ending: How the attempt ends, if the function has decided it.
       undoing: Key of the step that is undone now; empty without one.
       rehearsal: What a test changes; None outside of tests.
+      watch: Counts what it does, and makes spans.
     """
 
     def __init__(self, engine: Engine, job: Job, handler: ValueHandler, control: Control) -> None:
@@ -85,6 +89,8 @@ class Activation:
         self.ending: Ending | None = None
         self.undoing = ""
         self.rehearsal: Rehearsal | None = None
+        self.watch = FunctionWatch()
+        self._replays_since_us: int | None = engine.clock.monotonic_us()
         self._has_warned = False
         self._control = control
 
@@ -102,7 +108,13 @@ class Activation:
         self.interrupt(stopped(self.job, self.place, why, now_us, kind=kind))
 
     def park(
-        self, at_us: int, *, awaits: str = "", error: str = "", call: CallPlace | None = None
+        self,
+        at_us: int,
+        *,
+        awaits: str = "",
+        error: str = "",
+        call: CallPlace | None = None,
+        sleeps: bool = False,
     ) -> NoReturn:
         """End the run, and its claim, until a time (rule D6).
 
@@ -114,8 +126,9 @@ class Activation:
         is_fresh = self.log.written > 0
         stored = self.line.path[0] - (self.line.open is not None)
         place = self.place._replace(
-            length=len(self.log), parked_us=at_us, stops=0, stored=max(self.place.stored, stored)
-        )
+            length=len(self.log), parked_us=at_us, stops=0, stored=max(self.place.stored, stored),
+            sleeps=sleeps,
+        )  # fmt: skip
         errors, crashes = (0, 0) if is_fresh else (self.job.errors, self.job.crashes)
         is_deaf = self.knows_cancel or self.end is not None
         ending = Parked(at_us, place, errors, crashes, error=error, awaits=awaits,
@@ -190,6 +203,7 @@ class Activation:
         if is_position(key):
             head = head.changed(digest=self.line.digest)
         entry = yield from self.storing(self.log.write(key, head, value, jobs=jobs))
+        self.watch.ended(self.job, head.kind, head.state)
         if is_position(key):
             self.pass_to(entry.head.at_us)
         return entry
@@ -245,6 +259,8 @@ class Activation:
           Cancel: The cancel of the function was delivered here, or is now.
         """
         entry = yield from self.recorded(key)
+        if entry is None:
+            self.end_replay()
         if entry is None and self.end is not None:
             self.unwind()
         if entry is None:
@@ -260,6 +276,21 @@ class Activation:
         self._compare(key, entry.head, (kind, name))
         self._expect_arguments(key, entry.head)
         return entry
+
+    def traced(
+        self, kind: str, name: str, key: str, attempt: int
+    ) -> AbstractContextManager[StepSpan]:
+        """Make the span of an attempt of a step, or of the compensation of one."""
+        position = shown(self.undoing or key)
+        call = StepCall(self.job.id.hex(), self.job.task, kind, name, position, attempt)
+        return self.watch.step(call)
+
+    def end_replay(self) -> None:
+        """Count the time of the replay, once: what follows is not recorded yet."""
+        if self._replays_since_us is not None:
+            took_us = self.engine.clock.monotonic_us() - self._replays_since_us
+            self._replays_since_us = None
+            self.watch.replayed(self.job, took_us)
 
     def _compare(self, key: str, recorded: Head | None, called: tuple[str, str]) -> None:
         """Stop if what is recorded of a position has another kind or name (rule D7)."""

@@ -115,11 +115,15 @@ def rows_of(run: Activation, calls: Sequence[tuple[ChildCall, CallPlace, str]]) 
     rows: list[Job] = []
     for call, place, limit in calls:
         request = call.request()
-        opts = read_options(request.opts).changed(called_by=place).to_bytes()
+        options = read_options(request.opts)
         limits = request.limits
         if limit:
             limits = [(*(limits[0] if limits else ()), limit)]
-        rows += run.handler.queues().rows(request._replace(opts=opts, limits=limits, wait_us=0))
+        with run.watch.call(request.queue, request.task, options.headers) as (headers, ids):
+            opts = options.changed(called_by=place, headers=headers).to_bytes()
+            request = request._replace(opts=opts, limits=limits, wait_us=0)
+            rows += run.handler.queues().rows(request)
+            ids.append(rows[-1].id.hex())
     return rows
 
 

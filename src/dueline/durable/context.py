@@ -26,6 +26,7 @@ from dueline.durable.values import ValueHandler
 from dueline.jobs.function_list import inbox_of
 from dueline.tasks.handler import Context, Handler
 from dueline.tasks.progress import Control, Progress
+from dueline.tasks.watching import FunctionWatch
 
 _Limit: Final = Annotated[int, integer(1, 1_000_000)]
 
@@ -358,6 +359,10 @@ class DurableContext(Context):
     def rehearse(self, rehearsal: Rehearsal) -> None:
         """Run the function as a test says."""
         self._run.rehearsal = rehearsal
+
+    def watched_by(self, watch: FunctionWatch) -> None:
+        """Count what the function does, and make spans of its steps."""
+        self._run.watch = watch
 
     def ending_after(self, ending: Ending) -> Ending:
         """Return how the attempt ends."""

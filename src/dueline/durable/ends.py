@@ -156,6 +156,7 @@ def conclude(run: Activation) -> Generator[Part, Any, Any]:
     """Go on from the record of the end: run compensations, then decide the ending."""
     assert run.end is not None
     run.suspension = None
+    run.end_replay()
     _expect_compensations(run)
     for undo in reversed(run.undos):
         key = f"undo/{undo.key}"
@@ -196,6 +197,7 @@ def _ending_of(run: Activation, end: Entry) -> Ending:
 
 def ending_after(run: Activation, ending: Ending) -> Ending:
     """Return how the attempt ends: as the function decided, or as it was interrupted."""
+    run.end_replay()
     if run.suspension is not None and not isinstance(run.suspension, Unwound):
         return run.suspension.ending  # also if it was decided, but not recorded, how it ends
     if run.ending is not None:

@@ -14,14 +14,16 @@ from dueline.core.codec import Cells, decode, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job, JobId
+from dueline.core.lane import living_queue
 from dueline.core.logging import log
 from dueline.core.pagination import record_at, records_in
-from dueline.core.store import NO_VERSION, Commit, Group, Put, Record, Records
+from dueline.core.store import NO_VERSION, Commit, Group, Put, Record, Records, Row
 from dueline.durable.driving import Call, Deciding
 from dueline.durable.suspension import AGAIN_US, claim_lost
 from dueline.jobs import decisions, function_list
 from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.function_list import partition_of, values_of
+from dueline.jobs.history import row_of_record
 from dueline.jobs.parked_functions import END
 
 RECORDS_MAX: Final = 10_000
@@ -108,6 +110,21 @@ def key_of(path: Path) -> str:
 
 def _number(number: int) -> str:
     return f"{number:0{_DIGITS}}"
+
+
+def described(generation: int, key: str, head: Head) -> str:
+    """Return what the history says of a record.
+
+    Words without blanks: generation, position or "-", kind, state, "undo" if the step is to be
+    undone, the job that was called; then the name, which may have blanks.
+    """
+    path, mark, note = key.removeprefix("undo/").partition("!")
+    place = shown(path) if path[:1].isdigit() else "-"
+    words = (
+        str(generation), f"{place}{mark}{note}", head.kind, head.state or "-",
+        "undo" if head.undo else "-", head.source if head.kind == "call" else "-", head.name,
+    )  # fmt: skip
+    return " ".join(words).rstrip()
 
 
 def note_of(key: str, name: str) -> str:
@@ -235,6 +252,7 @@ class Log:
         self._bytes = 0
         self._version = engine.ids.token()
         self._is_open = False
+        self._is_kept = False  # in the history
         self.written = 0
         self.deferred: dict[str, Entry] = {}
         self.is_listed = place.generation > 0
@@ -273,6 +291,8 @@ class Log:
         if self._job.fence > 1:
             self._open()
         self.read_us = self._engine.time.latest_us()
+        settings = self._engine.catalog.settings(living_queue(self._job.lane.queue))
+        self._is_kept = settings.tells_all
         for key, entry in kept_entries(self._engine.store, self._job.id, self._place):
             self._note(key, entry)
         for record in records_in(self._engine.store, self._partition, page_size=_PAGE):
@@ -397,12 +417,13 @@ class Log:
         token, before = self._engine.ids.token, list(self.deferred.items())
         also = [Put(each, token(), old.to_bytes(), expect=NO_VERSION) for each, old in before]
         put = Put(key, token(), entry.to_bytes(), expect=expect)
+        records = before if expect is None else [*before, (key, entry)]
         listing = (
             () if self._is_known_listed() else (function_list.listing(self._engine, self._job),)
         )
         decision = Decision(
             Commit(self._partition, (opened, *also, put)),
-            Group(jobs=jobs),
+            Group(jobs=jobs, rows=self._rows_of(records)),
             first=(*listing, *apart),
         )
         if not (yield Deciding(self._engine.recording_store, decision)):
@@ -411,6 +432,18 @@ class Log:
         for record in [*before, (key, entry)]:
             self._note(*record)
         self.deferred.clear()
+
+    def _rows_of(self, records: Iterable[tuple[str, Entry]]) -> list[Row]:
+        """Return the rows of the history for records that are written once."""
+        if not self._is_kept:
+            return []
+        return [
+            row_of_record(
+                self._job, head.at_us, described(self._place.generation, key, head),
+                self._engine.ids.token(),
+            )
+            for key, (head, _) in records
+        ]  # fmt: skip
 
     def _note(self, key: str, entry: Entry) -> None:
         self._entries[key] = entry

@@ -148,7 +148,10 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
         function = rehearsal.function_of(terms.name, function)
     while True:
         run.check()
-        answer = yield UserCall(function, terms.args, terms.kwargs, terms.timeout_us)
+        with run.traced(kind, terms.name, key, known.tries + 1) as span:
+            answer = yield UserCall(function, terms.args, terms.kwargs, terms.timeout_us)
+            if isinstance(answer, Raised):
+                span.fail(answer.error)
         run.check_after()
         if not isinstance(answer, Raised):
             try:
@@ -172,6 +175,7 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
         known = Head("tries", terms.name, state, tries=tries, until_us=until_us,
                      error=shown[:_ERROR_CHARACTERS_MAX])  # fmt: skip
         yield from run.storing(run.log.note(note, known))
+        run.watch.ended(run.job, kind, "retried")
         if wait_us > PAUSE_US_MAX:
             run.park(until_us, error=known.error)
         yield Pause(wait_us, run.engine.clock.sleep)

@@ -54,7 +54,7 @@ def sleep(run: Activation, key: str, wait_us: int) -> Generator[Part, Any, None]
     if not is_over and run.end is not None:
         run.unwind()
     if not is_over:
-        run.park(until_us)
+        run.park(until_us, sleeps=True)
     run.pass_to(until_us)
 
 

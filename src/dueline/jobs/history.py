@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from dueline.core.attempt import (
     ARGUMENTS_BYTES_MAX,
@@ -36,6 +36,8 @@ from dueline.jobs.history_batch import (
 from dueline.log import trimming
 
 HISTORY_SUFFIX = "!history"
+RECORDED: Final = "recorded"
+"""Outcome of the events of records of durable functions."""
 _SEEN_MAX = 100_000
 """Maximum number of rows in which repeats are recognized."""
 
@@ -76,6 +78,18 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
         job.id.hex(), job.task, living_queue(lane.queue), tenant_of(lane), lane.priority,
         job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence, "", limits_text(lane),
     )  # fmt: skip
+
+
+def row_of_record(job: Job, at_us: int, text: str, cause: bytes) -> Row:
+    """Return the row of a record of a durable function.
+
+    Args:
+        job: The function.
+        at_us: When it was recorded.
+        text: What it says; see `dueline.durable.log.described`.
+        cause: Random, the same for a repeat of the write.
+    """
+    return row_of_event(happened(job, RECORDED, at_us, error=text), job, cause)
 
 
 def is_end(event: Attempt) -> bool:

@@ -20,6 +20,8 @@ def register(
 ) -> list[str]:
     """Make a temporary view of each table of a lake and of a store, for `spark.sql`.
 
+    The view `steps` has a row for each record of a durable function whose history is `all`.
+
     A view shows the rows as they were when it was made: call it again for newer rows.
 
     Args:
@@ -44,9 +46,19 @@ def register(
         frames |= {name: read(spark, store, name) for name in TABLES if name != "stream"}
     if lake is not None:
         frames |= _lake(spark, str(lake), storage_options)
+    history = frames.get("bronze", frames.get("attempts"))
+    if history is not None:
+        frames["steps"] = _steps(spark, history)
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"{prefix}{name}")
     return sorted(f"{prefix}{name}" for name in frames)
+
+
+def _steps(spark: SparkSession, history: DataFrame) -> DataFrame:
+    """Return the records of durable functions in a history."""
+    from dueline.spark.pipeline.queries import Spark, text_of  # noqa: PLC0415  (see below)
+
+    return Spark(spark).run(text_of("steps"), {"rows": history}).frame
 
 
 def _lake(

@@ -369,6 +369,9 @@ class Context:
             raise BadInput(f"The job {self.job_id.hex()} was finished before.")
         return self._handler.join(tx, self.queue)
 
+    def watched_by(self, watch: Any) -> None:  # noqa: ANN401  (a FunctionWatch, which is above)
+        """Take what counts the steps of durable functions; other jobs have none."""
+
     def ending_after(self, ending: Ending) -> Ending:
         """Return how the attempt ends, as its handler has ended; durable functions decide it."""
         return ending

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -107,11 +108,38 @@ class EnqueueSpan(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StepCall:
+    """An attempt of a step of a durable function, or of a compensation.
+
+    kind: "step" or "undo". position: such as "5.2". attempt: 1 for the first.
+    """
+
+    job_id: str
+    task: str
+    kind: str
+    name: str
+    position: str
+    attempt: int
+
+
+class StepSpan(Protocol):
+    """The span of a step that runs."""
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the step raised."""
+        ...
+
+
 class Tracer(Protocol):
-    """Makes spans of calls that are stored."""
+    """Makes spans of calls that are stored, and of steps that run."""
 
     def enqueue(self, queue: str, task: str, count: int) -> EnqueueSpan:
         """Start a span."""
+        ...
+
+    def step(self, call: StepCall) -> AbstractContextManager[StepSpan]:
+        """Make the current span while a step runs."""
         ...
 
 

@@ -33,6 +33,7 @@ from dueline.tasks.handler import (
     Throttled,
 )
 from dueline.tasks.hooks import Hooks
+from dueline.tasks.watching import FunctionWatch
 from dueline.worker.assignment import NULL, Assignment, done_with, fitting
 from dueline.worker.batch_execution import BatchRun
 from dueline.worker.context_controls import CANCELLED, Controls
@@ -86,6 +87,7 @@ class Execution:
         self._plain: dict[str, _Plain | None] = {}
         self._hooks = hooks or Hooks()
         self.controls = Controls()
+        self.watch = FunctionWatch(self._hooks)
         self._lines = JobLines(job_here)
 
     def timeout_us(self, job: Job) -> int | None:
@@ -318,7 +320,10 @@ class Execution:
         if not (handler.takes_context or self._wrapping(handler)):
             return None
         kind = handler.context_class
-        return kind(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
+        context = kind(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
+        if handler.is_durable:
+            context.watched_by(self.watch)
+        return context
 
     def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending:
         """Return how an attempt ends whose handler raised.

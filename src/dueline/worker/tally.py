@@ -55,6 +55,8 @@ class Totals(NamedTuple):
         that found no job ("empty").
       calls: Durations of calls of the store by name and outcome.
       skews: How long after the times of their occurrences the jobs of schedules were stored.
+      replays: Durations of replays of durable functions by queue and task.
+      steps: Ends of steps by queue, task, kind ("step", or "undo" for compensations), and outcome.
     """
 
     attempts: Counter[tuple[str, str, str]]
@@ -65,6 +67,8 @@ class Totals(NamedTuple):
     claims: Counter[tuple[str, str]]
     calls: defaultdict[tuple[str, str], Histogram]
     skews: Histogram
+    replays: defaultdict[tuple[str, str], Histogram]
+    steps: Counter[tuple[str, str, str, str]]
 
 
 class Tally:
@@ -78,6 +82,7 @@ class Tally:
         self._totals = Totals(
             Counter(), Counter(), defaultdict(Histogram), defaultdict(Histogram),
             defaultdict(Histogram), Counter(), defaultdict(Histogram), Histogram(),
+            defaultdict(Histogram), Counter(),
         )  # fmt: skip
 
     def ended(self, ended: Iterable[tuple[Ended, str]]) -> None:
@@ -116,6 +121,16 @@ class Tally:
         with self._lock:
             for skew_us in skews_us:
                 self._totals.skews.add(skew_us)
+
+    def replayed(self, job: Job, took_us: int) -> None:
+        """Count a run of a durable function, with the time of its replay."""
+        with self._lock:
+            self._totals.replays[job.lane.queue, job.task].add(took_us)
+
+    def step(self, job: Job, kind: str, outcome: str) -> None:
+        """Count the end of a step or compensation of a durable function."""
+        with self._lock:
+            self._totals.steps[job.lane.queue, job.task, kind, outcome] += 1
 
     def claimed(self, wants: Sequence[Want], result: Claimed | PrefetchResult) -> None:
         """Count what a claim found."""

@@ -21,11 +21,20 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from dueline import BadInput, ConfigError, Dueline, Retry, StoreUnavailable
+from dueline import (
+    BadInput,
+    ConfigError,
+    Dueline,
+    DurableContext,
+    Retry,
+    StoreUnavailable,
+)
+from dueline.admin.functions import living_functions
 from dueline.api.launch import make_worker
 from dueline.api.worker_http import Listener, listening
 from dueline.api.worker_plan import plan_of
 from dueline.core.attempt import Done, Ended
+from dueline.durable.stopped import stopped_in
 from dueline.worker.settler import Settler
 from dueline.worker.store_calls import counted_calls
 from dueline.worker.tally import Tally
@@ -113,6 +122,52 @@ def test_metrics_count_every_end_of_an_attempt(app: Dueline) -> None:
     assert "process_cpu_seconds_total" in text, "the metrics of the application"
     text = stage.get("/metrics", "application/openmetrics-text")[1]
     assert list(open_metrics(text))  # type: ignore[no-untyped-call]
+
+
+def states(app: Dueline) -> Iterator[str]:
+    return (function.state for function in living_functions(app.engine))
+
+
+def test_metrics_of_durable_functions() -> None:
+    app = Dueline("memory://")
+    code = {"first": "pay"}
+
+    def pay(amount: int) -> int:
+        if not amount:
+            raise ValueError("no")
+        return amount
+
+    @app.durable(name="order", queue="shop", retry=Retry(attempts=2, delays=[0]))
+    def order(ctx: DurableContext, amount: int) -> None:
+        ctx.step(pay, 1, name=code["first"], undo=pay)
+        ctx.sleep(60 if amount == 9 else 0.05)
+        ctx.step(pay, amount, name="pay")
+        ctx.wait_signal("go")
+
+    stage = Stage(app, burst=False)
+    for amount in (0, 3, 9):
+        order.enqueue(amount)
+    waits = order.enqueue(4)
+    with running(stage):
+        wait_for(lambda: sum(stage.tally.totals().steps.values()) == 9, "the steps")
+        wait_for(lambda: [*states(app)].count("waiting") == 2, "the waits")
+        code["first"] = "charge"
+        waits.signal("go", 1)
+        wait_for(lambda: len(stopped_in(app.engine, "shop")) == 1, "the stop")
+    found = samples(stage.get("/metrics")[1])
+    steps = {key[1:3]: value for key, value in found.items() if key[0].endswith("steps_total")}
+    assert steps == {
+        ("step", "done"): 6, ("step", "retried"): 1, ("step", "failed"): 1, ("undo", "done"): 1,
+    }  # fmt: skip
+    assert found["dueline_function_replay_seconds_count", "shop", "order"] >= 8
+    assert found["dueline_jobs_requeued_total", "stopped", "shop", "order"] >= 1
+    assert found["dueline_jobs_requeued_total", "suspended", "shop", "order"] >= 4
+    assert found["dueline_functions", "sleeping", "order"] == 1
+    assert found["dueline_functions", "waiting", "order"] == 1
+    assert found["dueline_functions", "stopped", "order"] == 1
+    assert found["dueline_functions_capped",] == 0
+    assert found["dueline_functions_stopped_oldest_seconds", "shop"] >= 0
+    app.close()
 
 
 def test_the_wait_for_a_limit_is_measured(app: Dueline) -> None:

@@ -4,7 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,12 +14,15 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 
 from dueline import (
     ConfigError,
     Context,
     Dueline,
+    DurableContext,
+    Job,
     QuotaExceeded,
     Retry,
     Snooze,
@@ -186,6 +190,129 @@ def test_without_an_sdk_nothing_is_stored(app: Dueline) -> None:
     assert seen == [{}]
     with pytest.raises(ConfigError, match="already"):
         otel.instrument(app)
+
+
+def is_within(outer: ReadableSpan, inner: ReadableSpan) -> bool:
+    times = (outer.start_time, inner.start_time, inner.end_time, outer.end_time)
+    return sorted(times, key=lambda at: at or 0) == [*times]
+
+
+def declared(
+    app: Dueline, charge: Callable[[int], int], *, is_async: bool
+) -> Callable[[], Job[None]]:
+    """Return the call of a durable function with two steps, a sleep and a call."""
+    quick = Retry(attempts=2, delays=[0])
+
+    @app.task(name="ship")
+    def ship() -> None: ...
+
+    if not is_async:
+
+        @app.durable(name="order")
+        def order(ctx: DurableContext) -> None:
+            ctx.step(charge, 5, name="charge", retry=quick)
+            ctx.sleep(0.5)
+            ctx.call(ship)
+            ctx.step(len, [1], name="count")
+
+        return order.enqueue
+
+    @app.durable(name="order")
+    async def aorder(ctx: DurableContext) -> None:
+        await ctx.step(charge, 5, name="charge", retry=quick)
+        await ctx.sleep(0.5)
+        await ctx.call(ship)
+        await ctx.step(len, [1], name="count")
+
+    return aorder.enqueue
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "coroutine"])
+@pytest.mark.parametrize("new_traces", [False, True], ids=["continued", "new"])
+def test_a_durable_function_has_one_trace(
+    app: Dueline, spans: Spans, *, is_async: bool, new_traces: bool
+) -> None:
+    otel.instrument(app, provider=spans.provider, new_traces=new_traces)
+    tries: list[int] = []
+
+    def charge(amount: int) -> int:
+        with spans.provider.get_tracer("bank").start_as_current_span("bank"):
+            tries.append(amount)
+        if len(tries) < 2:
+            raise ConnectionError("away")
+        return amount
+
+    enqueue_order = declared(app, charge, is_async=is_async)
+    with app.worker():
+        enqueue_order().result(timeout=30)
+    enqueue, *taken = spans.take()
+    runs = [each for each in taken if of(each, "dueline.task") == "order" and each.links]
+    *parked, last = runs
+    assert {of(each, "dueline.outcome") for each in parked} == {"suspended"}
+    assert of(last, "dueline.outcome") is None
+    assert {each.status.status_code for each in runs} == {StatusCode.UNSET}
+    assert {each.links[0].context.span_id for each in runs} == {enqueue.context.span_id}
+    ((trace_id, _),) = {(trace_of(each), parent_of(each)) for each in runs}
+    assert (trace_id == trace_of(enqueue)) is not new_traces
+    steps = [each for each in taken if each.name.startswith("step ")]
+    assert [
+        (each.name, of(each, "dueline.position"), of(each, "dueline.attempt")) for each in steps
+    ] == [("step charge", "1", 1), ("step charge", "1", 2), ("step count", "5", 1)]
+    assert [of(each, "error.type") for each in steps] == ["ConnectionError", None, None]
+    for run, step in zip((runs[0], runs[0], last), steps, strict=True):
+        assert parent_of(step) == run.context.span_id
+        assert is_within(run, step)
+    banks = [each for each in taken if each.name == "bank"]
+    assert [parent_of(each) for each in banks] == [each.context.span_id for each in steps[:2]]
+    called, run = (each for each in taken if of(each, "dueline.task") == "ship")
+    assert (called.kind, parent_of(called)) == (SpanKind.PRODUCER, runs[1].context.span_id)
+    assert run.links[0].context.span_id == called.context.span_id
+
+
+def test_a_durable_function_that_fails_and_its_compensations(app: Dueline, spans: Spans) -> None:
+    otel.instrument(app, provider=spans.provider)
+
+    def pay() -> str:
+        return "paid"
+
+    def refund(paid: str) -> None: ...
+
+    @app.durable(name="order", retry=Retry(attempts=1))
+    def order(ctx: DurableContext) -> None:
+        ctx.step(pay, name="pay", undo=refund)
+        raise ValueError("no")
+
+    order.enqueue()
+    app.run_worker(burst=True)
+    run, _, undo = spans.take()[1:]
+    assert (undo.name, parent_of(undo), of(undo, "dueline.position")) == (
+        "undo pay", run.context.span_id, "1",
+    )  # fmt: skip
+    assert (of(run, "error.type"), run.status.status_code) == ("ValueError", StatusCode.ERROR)
+
+
+def test_a_durable_function_without_a_caller_has_one_trace(app: Dueline, spans: Spans) -> None:
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(0.5)), shutdown_on_exit=False)
+    kept = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    runs: Counter[str] = Counter()
+
+    @app.durable(name="order")
+    def order(ctx: DurableContext) -> None:
+        runs[ctx.job_id.hex()] += 1
+        ctx.sleep(0.3)
+
+    jobs = [order.enqueue() for _ in range(40)]
+    otel.instrument(app, provider=provider)  # later: no enqueue has a span, as in schedules
+    with app.worker():
+        for job in jobs:
+            job.result(timeout=30)
+    taken = kept.get_finished_spans()
+    traces = {of(each, "messaging.message.id"): trace_of(each) for each in taken}
+    assert {trace_of(each) for each in taken} == {*traces.values()}
+    sampled = {job_id: number for job_id, number in runs.items() if job_id in traces}
+    assert Counter(of(each, "messaging.message.id") for each in taken) == sampled
+    assert 5 < len(traces) < 35
 
 
 PROGRAM = """

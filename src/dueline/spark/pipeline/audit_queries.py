@@ -93,6 +93,7 @@ def violations(
     views = dict(others or {}) | {
         "rows": attempts,
         "attempts": Derived(text_of("attempts")),
+        "steps": Derived(text_of("steps")),
         "living": LIVING.empty_table() if living is None else living,
         "expected": EXPECTED.empty_table() if expected is None else expected,
         "allowed": _limits(promises.attempts),
@@ -102,7 +103,7 @@ def violations(
     if living is not None and "enqueued" not in _names(living):
         sql = "SELECT job_id, CAST(NULL AS TIMESTAMP) AS enqueued FROM living_ids"
         views |= {"living_ids": living, "living": Derived(sql)}
-    names = ["audit"]
+    names = ["audit", "audit_functions"]
     names += ["audit_capacity"] if promises.capacities else []
     names += ["audit_order"] if promises.passed is not None else []
     names += ["audit_results"] if results is not None else []

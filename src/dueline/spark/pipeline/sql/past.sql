@@ -12,7 +12,7 @@ known AS (
         queue, job_id, priority, tenant, attempt, enqueued, outcome, worker <> '' AS is_claim,
         unix_micros(claimed) AS claimed_us, unix_micros(ended) AS ended_us
     FROM once
-    WHERE worker = '' OR number = 1
+    WHERE outcome <> 'recorded' AND (worker = '' OR number = 1)
 ),
 
 -- Rows of one time under one claim come in the order of `place`; the last one counts.
@@ -24,8 +24,10 @@ states AS (
             ELSE 3
         END AS place,
         CASE
-            WHEN outcome IN ('enqueued', 'changed', 'retried', 'snoozed', 'given_back', 'crashed')
-                THEN 'waiting'
+            WHEN outcome IN (
+                'enqueued', 'changed', 'retried', 'snoozed', 'given_back', 'crashed',
+                'suspended', 'restarted', 'stopped'
+            ) THEN 'waiting'
             ELSE outcome
         END AS state
     FROM known WHERE ended_us <= :instant_us
