@@ -28,6 +28,7 @@ from dueline.jobs.completion import Finished, decision_of, finish_of, stored
 from dueline.jobs.decisions import Completion, Decision, group_of
 from dueline.jobs.history import happened, row_of_event
 from dueline.jobs.moves import spread
+from dueline.jobs.parked_functions import may_have_begun
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules.schedule import PlannedJob, Schedule, Skip, Stored, Template, Timing
@@ -426,7 +427,7 @@ def _rows_of(engine: Engine, ids: Iterable[bytes]) -> list[Job]:
 def _is_untouched(row: Job) -> bool:
     """Return whether a job waits, and its handler was never called."""
     is_new = row.state == State.WAITING and not (row.outcome or row.errors or row.crashes)
-    return is_new and not is_away(row)
+    return is_new and not is_away(row) and not may_have_begun(row)
 
 
 def _cancelled(engine: Engine, row: Job) -> Finished:
