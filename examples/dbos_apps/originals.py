@@ -1,7 +1,7 @@
 """The same five on DBOS, as its examples are written: without their pages and their models.
 
 `python -m examples.dbos_apps.originals`, in an environment with DBOS, is their worker.
-`PORTS_FOLDER` names the folder of their files.
+`PORTS_FOLDER` names the folder of their files, `PORTS_STORE` another database than a file in it.
 """
 
 import threading
@@ -12,11 +12,10 @@ from sqlalchemy import text
 
 from examples.dbos_apps import world
 
-URL = f"sqlite:///{world.FOLDER}/dbos.db"
 DBOS(
     config={
         "name": "ports",
-        "system_database_url": URL,
+        "system_database_url": world.URL,
         "application_version": "0.1.0",
         "run_admin_server": False,
         "log_level": "ERROR",

@@ -17,7 +17,7 @@ def main() -> None:
     """Serve commands until there are no more."""
     while not (world.FOLDER / "ready").exists():  # written by the worker
         time.sleep(0.1)
-    client = DBOSClient(system_database_url=f"sqlite:///{world.FOLDER}/dbos.db")
+    client = DBOSClient(system_database_url=world.URL)
     for line in sys.stdin:
         word, workflow, *terms = json.loads(line)
         answer: object = None

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(os.environ.get("PORTS_FOLDER", "."))
+URL: Final = os.environ.get("PORTS_STORE", f"sqlite:///{FOLDER}/store.db")
+"""Where functions are recorded."""
+
 STOCK: Final = 4
 """Widgets in stock at the beginning."""
 

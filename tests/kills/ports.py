@@ -1,8 +1,11 @@
 """`python -m tests.kills.ports`: examples of DBOS under kills, on dueline and on DBOS.
 
-PORTS_KILLS, from the environment, says how often each side's worker is killed. Effects are counted,
-not records: each call of a step writes a line before and after it (`examples/dbos_apps`). A step
-may run once more for each worker that was killed while it ran, and never otherwise.
+PORTS_KILLS, from the environment, says how often each side's worker is killed. With PORTS_STORE,
+an empty database of a server, the argument names the side.
+
+Effects are counted, not records: each call of a step writes a line before and after it
+(`examples/dbos_apps`). A step may run once more for each worker that was killed while it ran, and
+never otherwise.
 """
 
 import json
@@ -68,7 +71,7 @@ class OnDueline:
     def __init__(self, folder: Path) -> None:
         """Take an empty folder."""
         self._folder = folder
-        self._url = f"sqlite:///{folder}/queue.db"
+        self._url = os.environ.get("PORTS_STORE", f"sqlite:///{folder}/store.db")
         app.use_store(self._url)
         self._jobs: dict[str, str] = {}
 
@@ -349,7 +352,7 @@ def main() -> int:
     """Run both sides and print their reports as JSON; answer 1 where there is a fault."""
     kills, seed = int(os.environ.get("PORTS_KILLS", KILLS)), int.from_bytes(os.urandom(4))
     faults = 0
-    for side in SIDES if PEERS.exists() else ["dueline"]:
+    for side in sys.argv[1:] or (SIDES if PEERS.exists() else ["dueline"]):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             report = Ports(side, Path(folder), kills=kills, seed=seed).run()

@@ -297,8 +297,8 @@ class Activation:
         if recorded is None or (recorded.kind, recorded.name) == called:
             return
         self.stop(
-            f"call {shown(key)} was {recorded.name or recorded.kind}, the code now calls "
-            f"{called[1] or called[0]}"
+            f"call {shown(key)} was {_call(recorded.kind, recorded.name)}, the code now calls "
+            f"{_call(*called)}"
         )
 
     def _expect_arguments(self, key: str, head: Head) -> None:
@@ -372,6 +372,12 @@ class Activation:
 def _blocking(call: Callable[[], T]) -> Call[T]:
     value: T = yield Blocking(call)
     return value
+
+
+def _call(kind: str, name: str) -> str:
+    """Return a call as the code has it, such as `wait_signal(go)`; a step by its name alone."""
+    word = {"signal": "wait_signal", "gathered": "gather"}.get(kind, kind)
+    return name if kind == "step" else f"{word}({name})"
 
 
 def _is_cancellation(error: BaseException) -> bool:

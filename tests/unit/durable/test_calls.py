@@ -289,7 +289,7 @@ def test_other_arguments_of_a_gather_stop_the_function(bench: AppOnBench) -> Non
     given["first"], given["count"] = 1, 4
     bench.clock.advance(700)
     bench.drain()
-    assert "call 1 was 3 calls, the code now calls 4 calls" in error_of(bench, job)
+    assert "call 1 was gather(3 calls), the code now calls gather(4 calls)" in error_of(bench, job)
     given["count"] = 3
     assert ended(bench, job) == 12
 

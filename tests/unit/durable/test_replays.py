@@ -222,7 +222,8 @@ def test_notes_of_a_position_are_compared(bench: AppOnBench, was: str) -> None:
     is_new.append(True)
     bench.clock.advance(1000)
     bench.drain(raises=False)
-    assert "call 2 was old, the code now calls new" in error_of(bench, job)
+    old = "wait_signal(old)" if was == "wait" else "old"
+    assert f"call 2 was {old}, the code now calls new" in error_of(bench, job)
     assert runs == []
 
 
