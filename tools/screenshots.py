@@ -49,6 +49,7 @@ PAGES = {
     "schedules": "/schedules",
     "limits": "/limits",
     "workflows": "/workflows",
+    "functions": "/functions",
     "streams": "/streams",
     "store": "/store",
     "audit": "/audit",
@@ -56,11 +57,14 @@ PAGES = {
 """Pages with a fixed address."""
 
 LISTED = {
-    "job": "/jobs?q=state:dead+task:shop.mail.send",
-    "running": "/jobs?q=state:running+task:shop.media.resize",
-    "workflow": "/workflows",
+    "job": ("/jobs?q=state:dead+task:shop.mail.send", ""),
+    "running": ("/jobs?q=state:running+task:shop.media.resize", ""),
+    "workflow": ("/workflows", ""),
+    "function": ("/functions?name=page.publish", ""),
+    "stopped": ("/functions?state=stopped", ""),
+    "signal": ("/functions?name=page.publish", "/change?what=signal"),
 }
-"""Pages of the last job or workflow of a list."""
+"""Pages of the last job, workflow or function of a list, and what follows in the address."""
 
 READY = {
     "overview": "#charts canvas",
@@ -94,10 +98,11 @@ def take(browser: Any, base: str, folder: Path) -> Iterator[str]:  # noqa: ANN40
         size = {"width": width, "height": SIZES[width]}
         page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
         errors = _errors_of(page)
-        for name, path in {**PAGES, **LISTED}.items():
+        for name in (*PAGES, *LISTED):
+            path, rest = LISTED.get(name, (PAGES.get(name, ""), ""))
             page.goto(base + path)
             if name in LISTED:
-                page.goto(base + page.locator("td a.id").last.get_attribute("href"))
+                page.goto(base + page.locator("td a.id").last.get_attribute("href") + rest)
             if name in READY:
                 page.wait_for_selector(READY[name], timeout=1000 * WAIT_S)
             page.wait_for_timeout(300)

@@ -17,10 +17,13 @@ from contextlib import contextmanager
 
 from dueline import Batch, Context, Dueline, Retry, chord, group, pipeline, wait_for
 from dueline.api.embedded_worker import EmbeddedWorker
+from examples.shop.functions import Functions
 
 SEED = 7
 CUSTOMERS = ("acme", "globex", "initech", "umbrella")
 _HOUR = 3600
+_DEPLOYED_AFTER = 40
+"""Number of orders after which the code of durable functions changes."""
 
 
 class Declined(Exception):
@@ -76,6 +79,7 @@ class Shop:
 
         self.send, self.charge, self.resize = send, charge, resize
         self.day, self.total, self.publish = day, total, publish
+        self.functions = Functions(app)
         app.semaphore("gpu", capacity=2)
         app.rate("bank", 20, per=1)
         app.queue("payments", shards=4)
@@ -101,6 +105,7 @@ class Shop:
                     using = self.send.using(after=after, priority=priority, tenant=tenant)
                     if calls:
                         using.enqueue_many(calls)
+        self.functions.fill()
         for image in range(9):
             self.resize.enqueue(f"sofa-{image:02}.jpg")
         self.app.unchecked("shop.archive.pack", queue="archive").using(tags=["slow"]).enqueue(
@@ -126,6 +131,8 @@ class Shop:
         """Enqueue jobs and append events until the shop closes."""
         order = 0
         while not stop.wait(0.25):
+            if order > _DEPLOYED_AFTER:
+                self.functions.deploy()
             for _ in range(self.random.randint(2, 9)):
                 order += 1
                 host = "slow.example" if order % 17 == 0 else "acme.example"
@@ -157,7 +164,9 @@ class Shop:
 
     def _work(self, stop: threading.Event) -> None:
         async def work() -> None:
-            async with self.app.worker(["mail", "payments", "media", "reports"], concurrency=12):
+            async with self.app.worker(
+                ["mail", "payments", "media", "reports", "orders"], concurrency=12
+            ):
                 await asyncio.to_thread(stop.wait)
 
         asyncio.run(work())

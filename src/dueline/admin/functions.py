@@ -1,23 +1,33 @@
 """Durable functions as people read them."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from dueline.admin.job_views import JobDetails, details_of
 from dueline.core.call_options import durable_place
+from dueline.core.codec import OWN_MIN
 from dueline.core.engine import Engine
-from dueline.core.errors import NotFound
+from dueline.core.errors import BadInput, NotFound, StoreCorrupt
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
-from dueline.core.pagination import parts_of
+from dueline.core.pagination import at_once, parts_of, record_at
+from dueline.durable.names import STATE
 from dueline.durable.stopped import stop_of, stopped_in
+from dueline.durable.values import StoredValue
+from dueline.durable.views import RecordedCall, open_calls_of
+from dueline.durable.windows import Window
 from dueline.jobs import function_list, results
 from dueline.jobs.dependencies import awaiting
+from dueline.jobs.function_list import inbox_of
 from dueline.jobs.parked_functions import has_ended, is_parked
 from dueline.jobs.queue import Queues
+from dueline.tasks.payload_codecs import as_json
 
 SLEEPING: Final = "sleeping"
 WAITING: Final = "waiting"
@@ -26,7 +36,12 @@ STOPPED: Final = "stopped"
 READ_MAX: Final = 10_000
 """Maximum number of functions that a list reads."""
 
+PAGE_READ_MAX: Final = 1_000
+"""Maximum number of functions that one page of a search reads."""
+
 _PAGE: Final = 200
+_CALLS_READ: Final = 20
+"""Number of calls at the end of a log among which a list finds what a function waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +53,27 @@ class FunctionSummary:
       state: Of its job; "sleeping" or "waiting" while it does, "stopped" if no worker can continue
         it.
       records: Number of its records, as of its last wait; 0 after its end.
+      awaited: What it waits for, in pages only; None if it does not wait, or that is not known.
     """
 
     id: JobId
     task: str
     state: str
     records: int = 0
+    awaited: RecordedCall | None = None
 
     @property
     def started_us(self) -> int:
         """When it was enqueued."""
         return created_us(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPage:
+    """A page of functions; pass `next` as `after` to read on, None at the end."""
+
+    functions: Sequence[FunctionSummary]
+    next: int | None
 
 
 def list_functions(
@@ -90,6 +115,88 @@ def _listed(engine: Engine, name: str | None) -> Iterator[dict[JobId, str]]:
         yield new
 
 
+def function_page(
+    engine: Engine, *, limit: int = 50, after: int = 0, state: str | None = None, name: str = ""
+) -> FunctionPage:
+    """Return durable functions that have begun, the newest first, with what they wait for.
+
+    Args:
+      engine: The engine.
+      limit: Maximum number of functions.
+      after: `next` of the page before.
+      state: Only those in this state.
+      name: Only those of tasks whose names have this part.
+    """
+    if state == STOPPED:
+        stopped = (each for each in _stopped(engine, None) if name in each.task)
+        some = list(islice(stopped, after, after + limit + 1))
+        return FunctionPage(some[:limit], after + limit if len(some) > limit else None)
+    listed = islice(function_list.listed(engine.store), after, None)
+    shown: list[FunctionSummary] = []
+    read = 0
+    for part in parts_of(listed, limit):
+        if len(shown) == limit or read >= PAGE_READ_MAX:
+            return FunctionPage(_with_awaited(engine, shown), after + read)
+        named = {job_id: task for job_id, task in part if name in task}
+        summaries = {summary.id: summary for summary in _summaries(engine, named)}
+        for job_id, _ in part:
+            if len(shown) == limit:
+                return FunctionPage(_with_awaited(engine, shown), after + read)
+            read += 1
+            summary = summaries.pop(job_id, None)  # a function may be listed twice
+            if summary is not None and state in (None, summary.state):
+                shown.append(summary)
+    return FunctionPage(_with_awaited(engine, shown), None)
+
+
+def _with_awaited(engine: Engine, functions: Sequence[FunctionSummary]) -> list[FunctionSummary]:
+    """Return functions with what they wait for."""
+    waiting = [function.id for function in functions if function.state in (SLEEPING, WAITING)]
+    rows = [row for row in engine.store.find(waiting) if row is not None] if waiting else []
+
+    def awaited(row: Job) -> RecordedCall | None:
+        with suppress(StoreCorrupt):  # `explain` and `dueline doctor` report that
+            return next(reversed(open_calls_of(engine.store, row, _CALLS_READ)), None)
+        return None
+
+    calls = dict(zip((row.id for row in rows), at_once(engine.store, awaited, rows), strict=True))
+    return [replace(function, awaited=calls.get(function.id)) for function in functions]
+
+
+def shown_state(details: JobDetails) -> str:
+    """Return the state of a durable function, as lists show it."""
+    job, view = details.summary, details.function
+    awaited = () if view is None else view.open_calls
+    if job.state != "scheduled" or job.step_state or not awaited:
+        return job.shown_state
+    state = awaited[-1].state
+    return state if state in (SLEEPING, "retrying") else WAITING
+
+
+def state_of(engine: Engine, job_id: JobId) -> StoredValue | None:
+    """Return what a function set with `ctx.state`, as it is stored; None without that."""
+    record = record_at(engine.store, inbox_of(job_id), STATE)
+    return None if record is None else StoredValue(record.value[0], record.value[1:])
+
+
+def readable_value(stored: StoredValue) -> tuple[Any, str]:
+    """Return a recorded value as JSON, or why it is not shown.
+
+    Returns: the value, and an empty string; or None, and the reason.
+    """
+    size = len(stored.data)
+    if stored.codec >= OWN_MIN:
+        return None, f"{size} bytes, encrypted or in another codec of the application"
+    try:
+        text = as_json(*stored)
+    except BadInput as error:
+        return None, f"{size} bytes, not shown: {error.message}"
+    try:
+        return msgspec.json.decode(text), ""
+    except (msgspec.DecodeError, RecursionError):
+        return None, f"{size} bytes that are not JSON"
+
+
 def _stopped(engine: Engine, name: str | None) -> Iterator[FunctionSummary]:
     rows = [row for queue in engine.catalog.names() for row, _ in stopped_in(engine, queue)]
     for row in sorted(rows, key=lambda row: row.id, reverse=True):
@@ -122,13 +229,13 @@ def _of_row(row: Job, now_us: int) -> FunctionSummary:
     return FunctionSummary(row.id, row.task, state, 0 if place is None else place.length)
 
 
-def function_of(queues: Queues, job_id: JobId) -> JobDetails:
-    """Return a durable function.
+def function_of(queues: Queues, job_id: JobId, calls: Window | None = None) -> JobDetails:
+    """Return a durable function. calls: which of its calls are read; None for all.
 
     Raises:
       NotFound: No job has this id, or it is of another kind.
     """
-    details = details_of(queues, job_id)
+    details = details_of(queues, job_id, calls)
     if details.function is None:
         raise NotFound(
             f"The job {job_id.hex()} is no workflow and no durable function.",

@@ -21,6 +21,7 @@ from dueline.core.lane import limits_of, living_queue, tenant_of
 from dueline.core.pagination import at_once
 from dueline.durable.stopped import stop_of
 from dueline.durable.views import FunctionView, view_of
+from dueline.durable.windows import Window
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.dependencies import Held, judge
@@ -35,6 +36,9 @@ from dueline.workflows.workflow import WorkflowView
 
 ATTEMPTS_SHOWN = 50
 ATTEMPTS_READ_MAX = 20_000
+
+CALLS_SHOWN = 100
+"""Maximum number of calls of a durable function that a page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +211,13 @@ def summary_of_attempt(one: Attempt) -> JobSummary:
     )
 
 
-def details_of(queues: Queues, job_id: JobId) -> JobDetails:
+def details_of(queues: Queues, job_id: JobId, calls: Window | None = None) -> JobDetails:
     """Return what is stored of a job.
+
+    Args:
+      queues: The queues.
+      job_id: The job.
+      calls: Which calls of a durable function are read; None for all.
 
     Raises:
       NotFound: Nothing is stored of it.
@@ -220,17 +229,17 @@ def details_of(queues: Queues, job_id: JobId) -> JobDetails:
         progress=progress,
         meta=meta,
         lines=attempt_lines.read(store, job_id),
-        function=_function_of(queues, job_id),
+        function=_function_of(queues, job_id, calls),
     )
 
 
-def _function_of(queues: Queues, job_id: JobId) -> FunctionView | None:
+def _function_of(queues: Queues, job_id: JobId, calls: Window | None) -> FunctionView | None:
     """Return what a durable function has recorded; None for other jobs."""
     row = queues.engine.store.find([job_id])[0]
     if row is not None and not row.outcome and durable_place(row) is None:
         return None
     with suppress(StoreCorrupt):  # `explain` and `dueline doctor` report that
-        view = view_of(queues.engine.store, job_id, row)
+        view = view_of(queues.engine.store, job_id, row, calls)
         return view if row is not None or view.calls else None
     return None
 

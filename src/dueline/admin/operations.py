@@ -4,7 +4,7 @@ The record is written before the change, and completed after it: a change of a p
 killed has a record without a result.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,8 @@ from dueline.core.limit_names import check_semaphore
 from dueline.core.queue_settings import QueueSettings, StreamPause
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
+from dueline.durable import generations
+from dueline.durable.sending import Sending, send_json
 from dueline.jobs import pauses, workflow_control
 from dueline.jobs.bulk import (
     BulkResult,
@@ -44,6 +46,7 @@ from dueline.limits import semaphore
 from dueline.schedules import scheduler
 from dueline.streams import parked
 from dueline.streams import pauses as stream_pauses
+from dueline.tasks.handler import Handler
 from dueline.workflows.workflow import WorkflowView
 
 PARTITION: Final = "operator-actions"
@@ -285,6 +288,44 @@ class Operations:
         engine = self._queues.engine
         return self._recorded("stop redrive", redrive, lambda: redrives.stop(engine, redrive))
 
+    # Durable functions
+
+    def signal(self, job_id: JobId, sent: Sending, tasks: Mapping[str, Handler]) -> None:
+        """Send a signal to a durable function.
+
+        Args:
+            job_id: The function.
+            sent: The signal; its value is JSON, as bytes.
+            tasks: Tasks of which one may be the function.
+
+        Raises: As `send_json`.
+        """
+        self._recorded(
+            f"signal {sent.name}",
+            job_id.hex(),
+            lambda: send_json(self._queues, job_id, sent, tasks),
+        )
+
+    def reset(self, job_id: JobId, to: int | None) -> None:
+        """Continue a durable function after a call; None: after the last one.
+
+        Raises: As `generations.reset`.
+        """
+        self._recorded(
+            _after_call("reset", to), job_id.hex(),
+            lambda: generations.reset(self._queues, job_id, to),
+        )  # fmt: skip
+
+    def fork(self, job_id: JobId, to: int | None) -> JobId:
+        """Begin a new durable function with the records of another one; return its id.
+
+        Raises: As `generations.fork`.
+        """
+        return self._recorded(
+            _after_call("fork", to), job_id.hex(),
+            lambda: generations.fork(self._queues, job_id, to),
+        )  # fmt: skip
+
     # Queues
 
     def pause(self, queue: str) -> None:
@@ -399,6 +440,10 @@ class Operations:
         return self._recorded(
             f"{what} workflow", flow.hex(), lambda: change(self._queues, view, None)
         )
+
+
+def _after_call(what: str, to: int | None) -> str:
+    return f"{what} function" if to is None else f"{what} function after call {to}"
 
 
 def check_bulk(what: str, like: JobFilter) -> None:

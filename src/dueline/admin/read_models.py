@@ -7,10 +7,11 @@ from itertools import islice
 
 from dueline.admin.dead_letters import DeadGroups, dead_groups
 from dueline.admin.filters import parse_filter
+from dueline.admin.functions import FunctionPage, function_of, function_page
 from dueline.admin.health import Report, examine
 from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.admin.job_lists import Count, count_jobs, list_jobs
-from dueline.admin.job_views import JobDetails, JobPage, details_of
+from dueline.admin.job_views import CALLS_SHOWN, JobDetails, JobPage, details_of
 from dueline.admin.operations import Action, Operations, actions
 from dueline.admin.redrives import Redrive, redrives
 from dueline.admin.schedule_runs import ScheduleRun, last_run
@@ -29,6 +30,8 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.pagination import at_once, parts_of
 from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.durable.call_details import CalledJob, WholeCall, jobs_of_gather, whole_call
+from dueline.durable.windows import Window
 from dueline.foresight.alert_monitor import raised_alerts
 from dueline.foresight.alerts import Alert
 from dueline.foresight.trends import WorkerStart, worker_starts
@@ -270,7 +273,7 @@ class Admin:
         return count_jobs(self.engine, like, most=most, within_us=READ_US_MAX)
 
     def get(self, job_id: str) -> JobDetails:
-        """Return all that is stored of a job.
+        """Return all that is stored of a job; of a durable function the last 100 calls.
 
         Args:
             job_id: Its id, or the first digits.
@@ -279,7 +282,7 @@ class Admin:
             BadInput: It is not an id, or several jobs have these digits.
             NotFound: Nothing is stored of the job.
         """
-        return details_of(self._queues, self._id(job_id))
+        return details_of(self._queues, self._id(job_id), Window(CALLS_SHOWN))
 
     def explain(self, job_id: str, *, within_us: int | None = None) -> Explanation:
         """Return what must change before a job can start.
@@ -472,6 +475,63 @@ class Admin:
                 if found is not None and state in (None, found[0].state):
                     shown.append(found[0])
         return WorkflowPage(shown, None)
+
+    def functions(
+        self, *, limit: int = 50, after: int = 0, state: str | None = None, name: str = ""
+    ) -> FunctionPage:
+        """Return durable functions that have begun, the newest first.
+
+        Args:
+            limit: Maximum number of functions.
+            after: `next` of the page before.
+            state: Only those in this state, such as waiting or stopped.
+            name: Only those of tasks whose names have this part.
+        """
+        return function_page(self.engine, limit=limit, after=after, state=state, name=name)
+
+    def function(self, job_id: str, *, to: int = 0, most: int = CALLS_SHOWN) -> JobDetails:
+        """Return a durable function with some of its calls.
+
+        Args:
+            job_id: Its id, or the first digits.
+            to: The last call that is returned; 0 for the last one of all.
+            most: Maximum number of calls.
+
+        Raises:
+            BadInput: As `get`.
+            NotFound: Nothing is stored of the job, or it is of another kind.
+        """
+        return function_of(self._queues, self._id(job_id), Window(most, to))
+
+    def call(self, job_id: str, position: int) -> WholeCall:
+        """Return a call of a durable function, with its whole value.
+
+        Args:
+            job_id: Id of the function.
+            position: Position of the call.
+
+        Raises:
+            NotFound: Nothing is recorded of it.
+        """
+        own = self._id(job_id)
+        return whole_call(self.engine.store, own, self.engine.store.find([own])[0], position)
+
+    def called_jobs(
+        self, job_id: str, position: int, *, after: int = 0, limit: int = 50
+    ) -> Sequence[CalledJob]:
+        """Return jobs that a gather of a durable function called, in their order.
+
+        Args:
+            job_id: Id of the function.
+            position: Position of the gather.
+            after: Number of jobs that are left out.
+            limit: Maximum number of jobs.
+        """
+        own, now_us = self._id(job_id), self.engine.time.latest_us()
+        row = self.engine.store.find([own])[0]
+        return jobs_of_gather(
+            self.engine.store, own, row, position, after=after, limit=limit, now_us=now_us
+        )
 
     def workflow(self, flow_id: str) -> WorkflowDetails:
         """Return a workflow and the states of its steps.

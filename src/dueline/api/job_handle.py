@@ -16,7 +16,7 @@ from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue
 from dueline.core.logging import log
-from dueline.durable import generations
+from dueline.durable import generations, sending
 from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
@@ -214,8 +214,8 @@ class Job(Handle[R_co]):
             Conflict: It has ended, or has 1,000 unread signals of this name.
             BadInput: The name, id or value cannot be used.
         """
-        sent = durable_jobs.Sending(name, value, id)
-        durable_jobs.send_signal(self._queues, self._tasks, self._id, sent)
+        sent = sending.Sending(name, value, id)
+        sending.send_signal(self._queues, self._tasks, self._id, sent)
 
     @property
     def state(self) -> Any:  # noqa: ANN401

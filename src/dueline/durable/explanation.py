@@ -1,17 +1,22 @@
 """Why a durable function is not running: what it waits for, or why it is stopped."""
 
 from collections.abc import Sequence
+from typing import Final
 
+from dueline.core.call_options import durable_place
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
 from dueline.durable.stopped import stop_of
 from dueline.durable.suspension import ADVICE
-from dueline.durable.views import FunctionView, RecordedCall, view_of
+from dueline.durable.views import RecordedCall, open_calls_of
 from dueline.jobs import explain as jobs
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.explanation import Change, Condition, Explanation, Facts, line, when
 from dueline.jobs.parked_functions import is_parked
 from dueline.jobs.queue import Queues
+
+CALLS_READ: Final = 200
+"""Number of calls at the end of a log among which is what a function waits for."""
 
 
 def explain(queues: Queues, job_id: JobId) -> Explanation:
@@ -36,16 +41,18 @@ def wait_of(subject: Subject) -> Condition | None:
     if not is_parked(job) or job.at_us <= subject.now_us:
         return None
     try:
-        view = view_of(subject.engine.store, job.id, job)
+        calls = open_calls_of(subject.engine.store, job, CALLS_READ)
     except StoreCorrupt as error:
         clause = f"it waits, and its log cannot be read: {line(error.message)} (`dueline doctor`)"
         return Condition("stopped", job.id.hex(), clause, "operator", 0, "dueline doctor")
-    return _waiting(subject, view, view.open_calls[-1]) if view.open_calls else None
+    return _waiting(subject, calls) if calls else None
 
 
-def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condition | None:
-    job, place = subject.job, f"in call {call.position} of {subject.job.task}"
-    facts: Facts = {"call": call.position, "since_us": call.at_us, "generation": view.generation}
+def _waiting(subject: Subject, calls: Sequence[RecordedCall]) -> Condition | None:
+    job, call = subject.job, calls[-1]
+    place, durable = f"in call {call.position} of {job.task}", durable_place(job)
+    generation = 0 if durable is None else durable.generation
+    facts: Facts = {"call": call.position, "since_us": call.at_us, "generation": generation}
     until = f" until {when(call.until_us, subject.now_us)}" if call.until_us else ""
     if call.state == "sleeping":
         facts = {**facts, "until_us": call.until_us}
@@ -64,7 +71,7 @@ def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condit
             "signal", call.name, clause, change, call.until_us, command, facts=facts
         )  # fmt: skip
     if call.state == "running":
-        return _calling(subject.job.id, view.open_calls, place, facts)
+        return _calling(job.id, calls, place, facts)
     if call.state == "retrying":
         clause = (
             f"attempt {call.tries} of {call.name or 'a step'} failed ({line(call.error)}); it is "

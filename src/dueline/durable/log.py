@@ -61,7 +61,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     tries: attempts of a step, or deaths of workers. crashes: those of the row that are counted.
     error: of the last attempt. count: of the calls of a gather, or of a part of one; for a patch,
     of the calls before it. digest: of arguments; empty if they have no stored form, or are
-    encrypted.
+    encrypted. took_us: how long the last attempt of a step ran.
     """
 
     kind: str
@@ -79,6 +79,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     error: str = ""
     count: int = 0
     digest: str = ""
+    took_us: int = 0
 
 
 class Entry(NamedTuple):

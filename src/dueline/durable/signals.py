@@ -86,6 +86,19 @@ def read_inbox(records: Records, job_id: JobId) -> Inbox:
     return Inbox(signals, CANCEL in values, retried, hurried_us, not found)
 
 
+def first_signals(records: Records, job_id: JobId, most: int) -> list[Signal]:
+    """Read up to `most` signals of a function, by their names; the oldest of a name first."""
+    inbox = inbox_of(job_id)
+    # Marks have the order of their signals, so these include the marks of these signals.
+    marks = {record.key: record for record in records.read(inbox, after=_TAKEN, limit=most)}
+    signals = [
+        _signal(record, marks.get(_TAKEN + record.key[len(_SIGNAL) :]))
+        for record in records.read(inbox, after=_SIGNAL, limit=most)
+        if record.key.startswith(_SIGNAL)
+    ]
+    return sorted(signals, key=_when_of)
+
+
 def _signal(record: Record, mark: Record | None) -> Signal:
     at_us, codec = int.from_bytes(record.value[:8]), record.value[8]
     signal = Signal(at_us, record.key[len(_SIGNAL) :], codec, record.value[9:])

@@ -148,25 +148,31 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
         function = rehearsal.function_of(terms.name, function)
     while True:
         run.check()
+        began_us = run.engine.time.latest_us()
         with run.traced(kind, terms.name, key, known.tries + 1) as span:
             answer = yield UserCall(function, terms.args, terms.kwargs, terms.timeout_us)
             if isinstance(answer, Raised):
                 span.fail(answer.error)
+        took_us = run.engine.time.latest_us() - began_us
         run.check_after()
         if not isinstance(answer, Raised):
             try:
                 value = run.handler.write_value(answer, terms.name, kind_of(terms.function))
             except BadInput as error:
-                head = Head(kind, terms.name, "failed", undo=_undoes_unknown(terms))
+                head = Head(
+                    kind, terms.name, "failed", undo=_undoes_unknown(terms), took_us=took_us
+                )
                 return (yield from _record_error(run, key, head, error))
-            head = Head(kind, terms.name, codec=value.codec, undo=terms.undo is not None)
+            head = Head(
+                kind, terms.name, codec=value.codec, undo=terms.undo is not None, took_us=took_us
+            )
             return (yield from run.write(key, head, value.data))
         tries, raised = known.tries + 1, answer.error
         # What ran longer than its time limit may still run.
         state = "timed_out" if isinstance(raised, JobTimeout) else known.state
         if tries >= policy.attempts or not policy.wants(raised) or terms.once:
             is_unknown = state == "timed_out" and _undoes_unknown(terms)
-            head = Head(kind, terms.name, "failed", undo=is_unknown)
+            head = Head(kind, terms.name, "failed", undo=is_unknown, took_us=took_us)
             return (yield from _record_error(run, key, head, raised))
         wait_us = policy.wait_us(tries, run.share(tries))
         until_us = run.engine.time.latest_us() + wait_us

@@ -65,10 +65,14 @@ def has_end(records: Records, parent: Job) -> bool:
     return bool(records.read(f"{log}/ends", after=None, limit=1))
 
 
-def ends_of(records: Records, place: CallPlace) -> Iterator[tuple[int, Outcome]]:
-    """Yield how the jobs of a gather ended, with their numbers, in their order."""
+def ends_of(records: Records, place: CallPlace, *, after: int = 0) -> Iterator[tuple[int, Outcome]]:
+    """Yield how the jobs of a gather ended, with their numbers, in their order.
+
+    after: the first numbers, which are left out.
+    """
     begin = f"{place.key}/"
-    for found in records_in(records, _ends_of(place), after=begin, page_size=_ENDS_A_PAGE):
+    first = f"{begin}{after:05}"
+    for found in records_in(records, _ends_of(place), after=first, page_size=_ENDS_A_PAGE):
         if not found.key.startswith(begin):
             return
         yield int(found.key[len(begin) :]), decode(found.value, Outcome)

@@ -130,7 +130,7 @@ class Site:
         handler = self.producer.tasks.get(task)
         if handler is None:
             return ()
-        names = list(signature(handler.function).parameters)
+        names = list(signature(handler.body).parameters)
         return names[int(handler.takes_context) :]
 
     def path_of(self, request: Request) -> str:

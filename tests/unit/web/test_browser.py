@@ -8,13 +8,16 @@ import pytest
 
 from dueline.core.errors import NotFound
 from dueline.web import dashboard
+from tests.harness.addresses import address as store_address
+from tests.harness.durable_shop import DurableShop
 from tests.harness.servers import absent
 from tests.harness.web import Shop, serving
 
 CHROMIUM = Path("/usr/bin/chromium")
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 PATHS = ("/", "/jobs", "/jobs?q=state:dead", "/dead", "/queues", "/queues/mail", "/workers",
-         "/tasks", "/schedules", "/limits", "/workflows", "/streams", "/audit")  # fmt: skip
+         "/tasks", "/schedules", "/limits", "/workflows", "/functions", "/streams",
+         "/audit")  # fmt: skip
 
 pytestmark = [pytest.mark.long, pytest.mark.no_cover, pytest.mark.xdist_group("browser")]
 
@@ -235,3 +238,92 @@ def test_pages_can_be_read_without_scripts(browser: Any, address: str, shop: Sho
         assert text in page.inner_text("main")
     page.goto(f"/jobs/{shop.retrying}")
     assert "mail server 17 timed out" in page.inner_text("main")
+
+
+@pytest.fixture(scope="module")
+def functions(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ANN401
+    """Give a page of a dashboard over durable functions on SQLite, which a worker runs."""
+    with store_address("sqlite", tmp_path_factory.mktemp("functions")) as url:
+        made = DurableShop(url)
+        pages = dashboard(made.app, role="operator")
+        with serving(pages) as served, made.app.worker():
+            screen = Screen(browser, served)
+            yield made, screen.page
+            # What is refused is an error on the console, too.
+            assert [error for error in screen.errors if "400 (Bad Request)" not in error] == []
+        made.app.close()
+
+
+def open_calls(page: Any, job: Any, state: str) -> None:  # noqa: ANN401
+    """Open the page of a function, and wait until it is live in this state."""
+    page.goto(f"/functions/{job.id}")
+    page.wait_for_selector(f".job-head .state.s-{state}")
+
+
+def test_a_function_is_signalled_on_its_page(functions: Any) -> None:  # noqa: ANN401
+    shop, page = functions
+    job = shop.approve.enqueue("7")
+    open_calls(page, job, "waiting")
+    page.click("text=Signal…")
+    assert page.input_value("input[name=name]") == "approved"
+    page.fill("textarea[name=value]", "{by: ann}")
+    page.click("button:text('Signal')")
+    page.wait_for_selector("[role=alert]:has-text('is not JSON')")
+    assert page.input_value("textarea[name=value]") == "{by: ann}"
+    page.fill("textarea[name=value]", '{"by": "ann"}')
+    page.click("button:text('Signal')")
+    page.wait_for_selector(".notice:has-text('Sent.')")
+    page.wait_for_selector(".job-head .state.s-done")  # without a reload
+    assert page.locator("text=Signal…").count() == 0
+    assert '"by": "ann"' in page.inner_text("section:has-text('Result') pre.code >> nth=-1")
+    page.click("a:text-is('5')")
+    page.wait_for_url("**/calls/5")
+    assert '"by": "ann"' in page.inner_text("pre.code")
+
+
+def test_a_stopped_function_is_reset_on_the_page_of_a_call(functions: Any) -> None:  # noqa: ANN401
+    shop, page = functions
+    shop.names[0] = "one"
+    job = shop.renamed.enqueue()
+    open_calls(page, job, "waiting")
+    page.click("a:text-is('1')")
+    page.click("text=Reset to here…")
+    assert page.input_value("input[name=to]") == "1"
+    page.click("text=Back")
+    shop.names[0] = "two"
+    job.signal("go", "x")
+    page.wait_for_selector(".job-head .state.s-stopped")
+    assert "call 1 was one, the code now calls two" in page.inner_text(".why")
+    page.goto("/functions?state=stopped")
+    page.click(f"a[title='{job.id}']")
+    page.click("text=Reset…")
+    page.fill("input[name=to]", "99")
+    page.click("button:text('Reset')")
+    page.wait_for_selector("text=there is no call 99")
+    page.goto(f"/functions/{job.id}/change?what=reset")
+    page.fill("input[name=to]", "0")
+    page.click("button:text('Reset')")
+    page.wait_for_selector(".notice:has-text('continues after this call')")
+    page.wait_for_selector(".job-head .state.s-done")
+
+
+def test_a_function_is_forked_and_cancelled(functions: Any) -> None:  # noqa: ANN401
+    shop, page = functions
+    job = shop.approve.enqueue("8")
+    open_calls(page, job, "waiting")
+    page.click("text=Fork…")
+    page.fill("input[name=to]", "2")
+    page.click("button:text('Fork')")
+    page.wait_for_selector(".notice:has-text('Began this function')")
+    page.wait_for_selector(".job-head .state.s-waiting")
+    fork = page.inner_text(".whole-id")
+    assert fork != job.id
+    page.click("text=Cancel…")
+    page.click("button:text('Cancel')")
+    page.wait_for_selector(".notice:has-text('Asked to end')")
+    page.wait_for_selector(".job-head .state.s-cancelled")
+    assert page.locator("tr.below:has-text('undo')").count() == 1
+    open_calls(page, job, "waiting")
+    page.goto("/audit")
+    assert page.locator(f"tr:has-text('{fork}')").count() == 1
+    assert page.locator("text=fork function after call 2").count() == 1

@@ -11,7 +11,6 @@ import typer
 from dueline.admin.functions import FunctionSummary, function_of, list_functions
 from dueline.admin.id_prefixes import find_flow, find_id, is_prefix
 from dueline.admin.job_views import JobDetails
-from dueline.api import durable_jobs
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
@@ -23,6 +22,7 @@ from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.durable import generations
+from dueline.durable.sending import Sending, send_json
 from dueline.foresight.job_forecast import explain
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
@@ -251,7 +251,7 @@ def signal(
         look = _find(queues, flow)
         if isinstance(look, JobDetails):
             flow_id = parse_id(look.summary.id)
-            durable_jobs.send_plain(queues, flow_id, name, written, signal_id=own)
+            send_json(queues, flow_id, Sending(name, written, own))
         else:
             flow_id = look.flow
             engine.signal(queues.engine, look, name, written)
