@@ -67,9 +67,8 @@ def _waiting(subject: Subject, calls: Sequence[RecordedCall]) -> Condition | Non
             facts = {**facts, "until_us": call.until_us}
         clause = f"it waits for the signal {call.name} since {since}{until}, {place} (`{command}`)"
         change: Change = "time" if call.until_us else "operator"
-        return Condition(
-            "signal", call.name, clause, change, call.until_us, command, facts=facts
-        )  # fmt: skip
+        return Condition("signal", call.name, clause, change, call.until_us, command,
+                         unknown=f"when the signal {call.name} is sent", facts=facts)  # fmt: skip
     if call.state == "running":
         return _calling(job.id, calls, place, facts)
     if call.state == "retrying":

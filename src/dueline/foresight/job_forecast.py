@@ -7,6 +7,7 @@ from typing import Final
 
 from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.core.call_options import durable_place
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
@@ -30,6 +31,9 @@ from dueline.limits import rate, usage
 
 REASONS: Final = frozenset({"waiting", "limit", "scheduled", "retrying", "put back"})
 """Reasons of waiting whose end can be foreseen."""
+
+FUNCTION_UNKNOWN: Final = "how often the durable function runs before it ends"
+_AWAITED: Final = ("signal", "calls")
 
 KIND: Final = "forecasts"
 _KINDS: Final = {"ready": "ready", "later": "scheduled", "limited": "limited"}
@@ -63,11 +67,13 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     from dueline.durable.explanation import explain as explain_now  # noqa: PLC0415  (used by few)
 
     explanation = explain_now(queues, job_id)
+    engine = queues.engine
+    row, now_us = engine.store.find([job_id])[0], engine.time.latest_us()
+    if row is not None and durable_place(row) is not None and explanation.conditions:
+        explanation = _of_function(explanation)
     needs_operator = any(condition.change == "operator" for condition in explanation.conditions)
     if explanation.reason not in REASONS or needs_operator or explanation.ends_as:
         return explanation
-    engine = queues.engine
-    row, now_us = engine.store.find([job_id])[0], engine.time.latest_us()
     found = "it has just started" if row is None else forecast_of(engine, row, now_us)
     if isinstance(found, str):
         said = explanation.sentence
@@ -85,6 +91,21 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
         explanation,
         sentence=f"{explanation.sentence} {said[0].upper()}{said[1:]}.",
         facts={**explanation.facts, **times},
+    )
+
+
+def _of_function(explanation: Explanation) -> Explanation:
+    """Say what no forecast can know of a durable function."""
+    first, *_ = explanation.conditions
+    unknown, facts = FUNCTION_UNKNOWN, explanation.facts
+    if first.kind in _AWAITED and first.unknown:
+        unknown = f"{first.unknown}, and {FUNCTION_UNKNOWN}"
+        facts = {**facts, "no_forecast": f"{first.unknown} is not known"}
+    return replace(
+        explanation,
+        sentence=f"{explanation.sentence} It is not known {unknown}.",
+        facts=facts,
+        unknown=(*explanation.unknown, FUNCTION_UNKNOWN),
     )
 
 

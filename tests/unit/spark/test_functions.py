@@ -11,6 +11,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.durable.log import Head, described
+from tests.harness.shell import Shell
 from tests.harness.spark.audits import columns_of
 from tests.harness.spark.tables import made, quiet, rows_in
 from tests.kills.durable import QUEUE, Durables, app_in
@@ -188,6 +189,19 @@ def test_the_records_are_a_view(past: Past, spark: Any) -> None:
         assert [row.kind for row in found][-3:] == ["end", "undo", "undo"]
         for name in names:
             spark.catalog.dropTempView(name)
+
+
+def test_a_simulation_says_what_it_cannot_know(
+    past: Past, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = Shell(tmp_path, capsys)
+    words = ("--store", past.app.url, "--out", str(past.folder / "lake"))
+    known = "Durable functions (part, saga) run as often, and wait as long, as they really did"
+    simulated = shell("pipeline", "what-if", *words, "--workers", "4")
+    assert known in simulated.err
+    planned = shell("pipeline", "plan", *words, "--target", "p50<1h")
+    assert known in planned.err
+    assert known in shell("-o", "json", "pipeline", "what-if", *words).data["not_known"]
 
 
 def test_what_the_history_says_of_a_record() -> None:

@@ -125,12 +125,17 @@ def what_if(
     aim = target_of(target)
     settings = setting.read()
     made = open_pipeline(context, tables)
-    from dueline.spark.pipeline.what_if import Period, replayed  # noqa: PLC0415  (may be missing)
+    from dueline.spark.pipeline.what_if import (  # noqa: PLC0415  (may be missing)
+        Period,
+        not_known_of,
+        replayed,
+    )
 
     since_us, until_us = tables.read()
     period = Period(since_us or 0, until_us or 1 << 62)
     say = progress(time.monotonic())
-    found = replayed(made.simulator(period, settings, say).simulator, settings)
+    prepared = made.simulator(period, settings, say)
+    found = replayed(prepared.simulator, settings)
     runs = [("really", found.real), ("in force", found.in_force)]
     runs += [(one.name, outcome) for one, outcome in found.changed]
     chosen = [(name, one.of_queues(tables.queue or ())) for name, one in runs]
@@ -144,9 +149,12 @@ def what_if(
             "use": _use(runs),
             "error": errors_of(*(one.latencies(aim) for _, one in chosen[:2])),
             "minutes": [line for name, one in chosen for line in _minutes(name, one, aim)],
+            "not_known": not_known_of(prepared.functions),
         }
     )
     note(_error(found, tables.queue or (), aim))
+    if unknown := not_known_of(prepared.functions):
+        note(unknown)
     if file is not None:
         from dueline.spark.pipeline.what_if_page import page  # noqa: PLC0415  (a browser's engine)
 
@@ -171,7 +179,7 @@ def plan(
     """
     aim = target_of(target)
     made = open_pipeline(context, tables)
-    from dueline.spark.pipeline.what_if import Period  # noqa: PLC0415  (may be missing)
+    from dueline.spark.pipeline.what_if import Period, not_known_of  # noqa: PLC0415  (see above)
 
     since_us, until_us = tables.read()
     period = Period(since_us or 0, until_us or 1 << 62)
@@ -180,6 +188,8 @@ def plan(
     found = make_plan(prepared.simulator, asked)
     shards = prepared.shards_for(found.workers or 1)
     _show_plan(context, found, aim, shards)
+    if unknown := not_known_of(prepared.functions):
+        note(unknown)
     if found.held_out is not None and found.held_out.meets:
         return Exit.DONE
     return say_failure(

@@ -417,10 +417,10 @@ class Pipeline:
         large = self._large()
         if not isinstance(large, DuckEngine):
             made = large.simulator(rows, period, used, rules, with_hashes=with_hashes)
-            return what_if.Prepared(made, capacities, shards, rules.is_far)
+            return what_if.Prepared(made, capacities, shards, rules.is_far, used.functions)
         found = what_if.rows_of(self._queries, rows, period, used).table()
         local = what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
-        return what_if.Prepared(local, capacities, shards, rules.is_far)
+        return what_if.Prepared(local, capacities, shards, rules.is_far, used.functions)
 
     @damage_named()
     def forget(

@@ -22,7 +22,9 @@ from dueline.spark.pipeline.recordings import SEPARATOR, records_in
 IN_FORCE: Final = Changes()
 
 _USED: Final = """
-    SELECT DISTINCT queue, worker, task, coalesce(limits, '') AS limits, tenant
+    SELECT DISTINCT
+        queue, worker, task, coalesce(limits, '') AS limits, tenant,
+        outcome IN ('suspended', 'restarted', 'stopped') AS is_function
     FROM rows
     WHERE worker <> ''
         AND unix_micros(greatest(due, enqueued)) >= :since_us
@@ -45,12 +47,14 @@ class Prepared(NamedTuple):
       capacities: Of the semaphores that they have.
       shards: The most shards of a queue.
       is_far: Whether the store is on the network, where each worker prefers some shards.
+      functions: Names of the tasks that are durable functions, as far as the history shows it.
     """
 
     simulator: Simulator
     capacities: Mapping[str, int]
     shards: int = 1
     is_far: bool = False
+    functions: Sequence[str] = ()
 
     def shards_for(self, workers: int) -> int:
         """Return the number of shards for a number of workers."""
@@ -58,13 +62,18 @@ class Prepared(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What the jobs of a period used. pools: the pool of each queue; known: limits that exist."""
+    """What the jobs of a period used.
+
+    pools: the pool of each queue. known: limits that exist. functions: durable ones among the
+    tasks.
+    """
 
     pools: Mapping[str, int]
     tasks: Collection[str]
     limits: Collection[str]
     known: Collection[str]
     tenants: Collection[str]
+    functions: Sequence[str] = ()
 
 
 def rules_of(engine: Engine, names: Sequence[str]) -> Rules:
@@ -115,7 +124,19 @@ def used_in(queries: Queries, rows: View, period: Period, rules: Rules) -> Used:
     limits = set(map(semaphore_of, names))
     known = {*limits, *rules.capacities, *rules.rates}
     tasks, tenants = ({line[name] for line in lines} for name in ("task", "tenant"))
-    return Used(pools, tasks, limits, known, tenants)
+    functions = sorted({line["task"] for line in lines if line["is_function"]})
+    return Used(pools, tasks, limits, known, tenants, functions)
+
+
+def not_known_of(functions: Sequence[str]) -> str:
+    """Return what no simulation can know of durable functions; empty without one."""
+    if not functions:
+        return ""
+    return (
+        f"Durable functions ({', '.join(functions)}) run as often, and wait as long, as they really"
+        " did: with other settings, it is not known when signals come, when called jobs end, and"
+        " how often the functions run."
+    )
 
 
 def _pools(pairs: Iterable[tuple[str, str]]) -> dict[str, int]:

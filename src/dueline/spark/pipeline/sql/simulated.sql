@@ -37,6 +37,8 @@ SELECT
   CASE
     WHEN nth = 1 THEN first_us
     WHEN outcome_before = 'crashed' THEN unix_micros(ended_before)
+    -- A durable function was woken before its wait was over, and the history does not say when.
+    WHEN outcome_before = 'suspended' AND again_before > claimed THEN -1
     ELSE coalesce(unix_micros(again_before), -1)
   END AS ready_us,
   CASE WHEN unix_micros(due) - unix_micros(enqueued) > :lead_us THEN 1 ELSE 0 END AS is_early,
