@@ -6,6 +6,7 @@ from typing import Final
 
 from dueline.admin import bulk_runs, operations
 from dueline.admin.health import PROBES
+from dueline.batches import records as batches
 from dueline.coordination.leases import Grant
 from dueline.coordination.worker_registry import REGISTRATIONS
 from dueline.coordination.worker_requests import ANSWERS
@@ -30,11 +31,12 @@ COPIED: Final = frozenset(
         "quotas",
         "sequences",
         "alerts",
+        batches.PARTITION,
         operations.PARTITION,
     }
 )
-"""Kinds of records that are copied as they are: limits with what is in use, sequences, and what
-operators did."""
+"""Kinds of records that are copied as they are: limits with what is in use, sequences, batches, and
+what operators did."""
 
 REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION, "queues"})
 """Kinds that are copied with what they belong to."""

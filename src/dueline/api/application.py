@@ -17,10 +17,12 @@ from typing import (
 )
 
 from dueline.api.alerts import AlertMethods
+from dueline.api.batches import BatchMethods
 from dueline.api.call_options import Options
 from dueline.api.config import load_module, task_modules
 from dueline.api.coordination import CoordinationMethods
 from dueline.api.durable import DurableMethods
+from dueline.api.gathering import Gathering
 from dueline.api.job_handle import Job
 from dueline.api.jobs import JobMethods
 from dueline.api.limits import LimitMethods
@@ -67,6 +69,8 @@ _NAMES_SHOWN = 5
 class Dueline(
     DurableMethods,
     JobMethods,
+    BatchMethods,
+    Gathering,
     ScheduleMethods,
     LimitMethods,
     WorkflowMethods,

@@ -1,6 +1,6 @@
 """Reads the options of a call, which `core.option_table` lists."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -221,6 +221,26 @@ def check_called(options: Options, task: str) -> None:
                 f"A durable function cannot call {task} with the option `{name}`.",
                 hint="Each call is a job of its own, stored with the record of the call.",
             )
+
+
+def check_mapped(options: Options, items: object, key: object) -> None:
+    """Raise BadInput for what `map` cannot take."""
+    for name, hint in (
+        ("tx", "A batch is stored in many writes; call `map` after the transaction."),
+        ("unique", "Use key= of `map`: each key is one job of the batch."),
+    ):
+        if _IS_SET[name](options):
+            raise BadInput(f"`map` does not take the option `{name}`.", hint=hint)
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
+        raise BadInput(
+            f"The items of a batch must be an iterable (got {type(items).__name__}).",
+            hint="Use a list or a generator.",
+        )
+    if key is not None and not callable(key):
+        raise BadInput(
+            f"`key` must be a function of an item (got {key!r:.80}).",
+            hint='Use key=lambda item: item["id"].',
+        )
 
 
 def check_recurring(options: Options, task: str) -> None:

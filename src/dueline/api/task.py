@@ -1,6 +1,6 @@
 """Tasks and their calls."""
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -29,6 +29,7 @@ from dueline.api.connection import Connection
 from dueline.api.dependency import Awaited, Dependency
 from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
+from dueline.api.maps import Maps
 from dueline.api.task_declaration import Call, as_call
 from dueline.api.tracing import traced
 from dueline.core.call_options import CallOptions, Rule, Unique
@@ -71,7 +72,7 @@ Written = tuple[int, Sequence[bytes], Rule | None, Sequence[Sequence[str]]]
 """Encoded calls of a task: their codec, bodies, unique key, and the limits of each."""
 
 
-class Using(Generic[P, R]):
+class Using(Maps[P, R]):
     """A task with options for its calls; `task.using(...)` returns it."""
 
     __slots__ = ("_carried", "_handler", "_host", "_is_timed", "_options", "_opts")
@@ -398,16 +399,22 @@ class Using(Generic[P, R]):
     def _in(self, tx: Transaction) -> "Using[P, R]":
         return Using(self._host, self._handler, self._options.changed(tx=tx))
 
-    def _put(self, request: EnqueueRequest) -> Sequence[Row]:
+    def _put(
+        self,
+        request: EnqueueRequest,
+        store: Callable[[EnqueueRequest], Sequence[Row]] | None = None,
+    ) -> Sequence[Row]:
+        """Store calls. store: stores them otherwise than `Queues.enqueue` does."""
         options, host = self._options, self._host
-        inside = host.queues if options.tx is None else options.tx.queues_of(host)
+        if store is None:
+            store = (host.queues if options.tx is None else options.tx.queues_of(host)).enqueue
         if options.tx is None:
             host._notice(options.queue, options.limits)  # noqa: SLF001
         hooks = host._hooks  # noqa: SLF001
         if hooks.tracer is None and not hooks.has_enqueue_hooks:
-            return inside.enqueue(request)
+            return store(request)
         event = _before(host, request)
-        rows = traced(hooks.tracer, [request], lambda some: inside.enqueue(*some))
+        rows = traced(hooks.tracer, [request], lambda some: store(*some))
         _after(host, event, rows)
         return rows
 

@@ -41,6 +41,7 @@ _PLACES = {
     "schedules": "commands.schedules.schedules",
     "import": "commands.imports.imports",
     "flows": "commands.flows.flows",
+    "batches": "commands.batches.batches",
     "workers": "commands.workers.workers",
     "alerts": "commands.alerts.alerts",
     "stats": "commands.stats.stats",
@@ -133,7 +134,7 @@ def version(context: typer.Context) -> None:
 _ANYWHERE = ("--store", "--app", "-A", "--output", "-o")
 _GROUPS = (
     "jobs", "dead", "queues", "limits", "shards", "schedules", "import",
-    "flows", "workers", "bench", "pipeline",
+    "flows", "batches", "workers", "bench", "pipeline",
 )  # fmt: skip
 
 

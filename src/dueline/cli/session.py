@@ -175,6 +175,7 @@ CHANGES: Final = frozenset(
         *("streams reshard", "streams seek"),
         *("schedules add", "schedules pause", "schedules resume", "schedules trigger"),
         *("schedules remove", "flows cancel", "flows retry", "flows signal"),
+        *("batches retry", "batches cancel"),
     }
 )
 """Commands that are recorded with the changes that operators make on the dashboard.

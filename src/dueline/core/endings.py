@@ -28,17 +28,19 @@ class Endings:
             self._workers -= 1
 
     @contextmanager
-    def waiting(self, job_id: JobId) -> Iterator[Event]:
-        """Make an event for the ends of attempts of a job."""
+    def waiting(self, *job_ids: JobId) -> Iterator[Event]:
+        """Make an event for the ends of attempts of jobs."""
         event = Event()
-        events = self._waiting.setdefault(job_id, [])
-        events.append(event)
+        for job_id in job_ids:
+            self._waiting.setdefault(job_id, []).append(event)
         try:
             yield event
         finally:
-            events.remove(event)
-            if not events:
-                self._waiting.pop(job_id, None)
+            for job_id in job_ids:
+                events = self._waiting[job_id]
+                events.remove(event)
+                if not events:
+                    self._waiting.pop(job_id, None)
 
     def wait(self, event: Event, clock: Clock, seconds: float) -> None:
         """Wait for an event; without a worker in this process, let the time pass."""

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from dueline.batches import ends as batch_ends
+from dueline.batches.ends import DONE, End
 from dueline.core.attempt import Attempt, Done, Ended, Outcome
+from dueline.core.batch_ids import has_batched, is_batched
 from dueline.core.call_options import Rule, read_options
 from dueline.core.codec import decode, encode
 from dueline.core.errors import StoreCorrupt
@@ -100,7 +103,9 @@ def decision_of(finished: Finished) -> Decision:
     job, end = finished
     attempt = None if end.attempt is None else (end.attempt, job)
     cell = partial(_cell_of, job, end)
-    decision = Decision(Drop(job), _effects(job, end), cell, attempt, _kept_together(job, end))
+    decision = Decision(
+        Drop(job), _effects(job, end), cell, attempt, _kept_together(job, end), _batched(job, end)
+    )
     if not job.opts:
         return decision
     if end.successor is None:
@@ -119,6 +124,13 @@ def _cell_of(job: Job, end: Finish) -> Cell:
     move = Move(job, at_us, token, end.bucket, end.errors, end.crashes,
                 outcome=outcome, error=end.outcome.error)  # fmt: skip
     return Cell(move, Drop(job._replace(token=token, outcome=outcome)))
+
+
+def _batched(job: Job, end: Finish) -> End | None:
+    """Return how a job of a batch ended; None for other jobs."""
+    if not is_batched(job.id):
+        return None
+    return End(job.id, job.hop, end.outcome.state, end.outcome.ended_us)
 
 
 def _kept_together(job: Job, end: Finish) -> Kept | None:
@@ -178,12 +190,16 @@ def successes(
         for job, at_us, value in steps:
             outcome = Outcome("done", at_us, value=value)
             commits += [*called_jobs.record(job, outcome), *dependents.record(job, outcome)]
+    if has_batched(map(_id_of, map(_job_of, done))):
+        commits += batch_ends.commits_of(
+            End(attempt.job.id, attempt.job.hop, DONE, attempt.ended_us) for attempt in done
+        )
     drops = made(Drop, [(attempt.job,) for attempt in done])
     return Group(drops, commits, rows=rows_of_ended(recorded, noted))
 
 
 _job_of, _value_of = field(Ended, "job"), field(Done, "value")
-_opts_of = field(Job, "opts")
+_opts_of, _id_of = field(Job, "opts"), field(Job, "id")
 
 
 def _by_queue(

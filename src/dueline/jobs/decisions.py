@@ -14,6 +14,8 @@ from enum import Enum
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from dueline.batches import ends
+from dueline.batches.ends import End
 from dueline.core.clock import DAY_US
 from dueline.core.errors import BadInput, StoreUnavailable, Unknown
 from dueline.core.store import Commit, Drop, Group, Move, Put, Store, Verdict
@@ -57,6 +59,7 @@ class Decision(NamedTuple):
       attempt: The attempt whose history row follows; decisions that are applied together share
         such rows. If `opens` is None, nothing could repeat the row, and it comes first.
       kept: The result that follows; decisions that are applied together share such records.
+      end: How a job of a batch ended; decisions that are applied together share such records.
       takes: Carried writes of records, each on the version that it names; skipped elsewhere than
         in a transaction if the record has moved on (rule C6).
       unless: Conditions that only a transaction needs, since elsewhere rule B1 holds.
@@ -73,6 +76,7 @@ class Decision(NamedTuple):
     opens: Callable[[], Cell] | None = None
     attempt: AttemptAndJob | None = None
     kept: Kept | None = None
+    end: End | None = None
     takes: Sequence[Commit] = ()
     unless: Sequence[Commit] = ()
     frees: Sequence[Commit] = ()
@@ -96,7 +100,7 @@ class Decision(NamedTuple):
         if self.opens is None:
             return self
         write, closed = self.opens()
-        return Decision(write, self.carried, None, self.attempt, self.kept, self.takes,
+        return Decision(write, self.carried, None, self.attempt, self.kept, self.end, self.takes,
                         self.unless, self.frees, self.is_awaited, closed, self.first)  # fmt: skip
 
 
@@ -200,7 +204,11 @@ def settle(
         store.append(rows_of_ended((), first))
     opened = [
         decision.opened()
-        if decision.attempt or decision.kept or decision.takes or any(decision.carried)
+        if decision.attempt
+        or decision.kept
+        or decision.end
+        or decision.takes
+        or any(decision.carried)
         else decision
         for decision in decisions
     ]
@@ -250,7 +258,8 @@ def group_of(decisions: Sequence[Decision], beside: Group = _NOTHING) -> Group:
     """Return the group of decisions, and of another group, for stores where it is a transaction."""
     verdicts, commits = list(beside.verdicts), list(beside.commits)
     jobs, rows, attempts, results = list(beside.jobs), list(beside.rows), [], []
-    for write, carried, _, attempt, kept, takes, unless, *_, first in decisions:
+    batched = [decision.end for decision in decisions if decision.end is not None]
+    for write, carried, _, attempt, kept, _, takes, unless, *_, first in decisions:
         commits += [commit for group in first for commit in group.commits]
         if isinstance(write, Commit):
             commits.append(write)
@@ -265,6 +274,7 @@ def group_of(decisions: Sequence[Decision], beside: Group = _NOTHING) -> Group:
         if kept is not None:
             results.append(kept)
     commits += keep_each(results)
+    commits += ends.commits_of(batched)
     rows += [row_of(*attempts[0])] if len(attempts) == 1 else rows_of_ended((), attempts)
     return Group(verdicts, merged(commits) if len(commits) > 1 else commits, jobs, rows)
 
@@ -334,6 +344,8 @@ def _follow(store: Store, made: Sequence[Decision]) -> list[bool]:
         carried = carried._replace(rows=[*carried.rows, *rows_of_ended((), attempts)])
     if kept := [decision.kept for decision in made if decision.kept is not None]:
         carried = carried._replace(commits=[*carried.commits, *keep_each(kept)])
+    if batched := [decision.end for decision in made if decision.end is not None]:
+        carried = carried._replace(commits=[*carried.commits, *ends.commits_of(batched)])
     if any(carried) and not store.together([carried])[0]:
         return [False] * len(made)
     drops = [decision.closed for decision in made if isinstance(decision.closed, Drop)]

@@ -4,7 +4,9 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from dueline.batches import records as batches
 from dueline.core.attempt import Outcome, read_epitaph
+from dueline.core.batch_ids import batch_of, is_batched, position_of
 from dueline.core.durations import span_text
 from dueline.core.errors import NotFound
 from dueline.core.job import Job, JobId, State, is_away
@@ -40,6 +42,18 @@ def explain(
     Args:
       wait_of: Returns what a durable function waits for; None for other jobs.
     """
+    found = _explained(queues, job_id, wait_of)
+    if not is_batched(job_id):
+        return found
+    name = batches.name_of(queues.engine.store, batch_of(job_id))
+    place = position_of(job_id)
+    note = f"It is the item {place} of the batch {name}."
+    return found.with_note(note, {"batch": name, "batch_item": place}) if name else found
+
+
+def _explained(
+    queues: Queues, job_id: JobId, wait_of: Callable[[Subject], Condition | None]
+) -> Explanation:
     engine = queues.engine
     try:
         found = queues.find(job_id)

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import groupby, repeat
 from typing import NamedTuple
 
+from dueline.batches import ends
+from dueline.batches.ends import AGAIN, End
 from dueline.core import validation
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import CARRIED, checked_key, read_options
@@ -83,6 +85,7 @@ class EnqueueRequest(NamedTuple):
       wait_us: How long to wait for room in a quota.
       called_us: When the call was made that the due time and the expiry count from; 0 if neither
         does. A job that has expired since is stored, as if it had expired a moment later.
+      job_ids: The ids of the jobs; empty for new ones.
     """
 
     queue: str
@@ -97,6 +100,7 @@ class EnqueueRequest(NamedTuple):
     limits: Sequence[Sequence[str]] = ()
     wait_us: int = 0
     called_us: int = 0
+    job_ids: Sequence[JobId] = ()
 
 
 def _kind_of_write(row: tuple[Job, Store]) -> tuple[bool, Store]:
@@ -252,7 +256,7 @@ class Queues:
             now_us = self._time.earliest_us()
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
-        job_ids = self._ids.many(len(bodies), now_us)
+        job_ids = calls.job_ids or self._ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes: Iterable[Lane] = repeat(home)
         if limits or settings.shards > 1:
@@ -326,7 +330,7 @@ class Queues:
         for _ in range(_LOOKS):
             row = self._store.find([job_id])[0]
             if row is not None:
-                return self._found(row)
+                return self.found_in(row)
             outcome = results.read(self._store, job_id)
             if outcome is not None:
                 return Found(outcome.state, None, outcome)
@@ -339,7 +343,8 @@ class Queues:
         """Return the waiting or running job of a queue that holds a unique key; None for none."""
         return self.unique.holder(check_queue_name(queue), checked_key(key))
 
-    def _found(self, row: Job) -> Found:
+    def found_in(self, row: Job) -> Found:
+        """Return a job by its row."""
         if row.outcome:  # decided; its finisher is about to drop the row
             outcome = stored(row).finish.outcome
             return Found(outcome.state, None, outcome)
@@ -442,6 +447,8 @@ class Queues:
             is_moved = self.unique.retake(row, move)
         else:
             is_moved = self._recording.settle([move])[0]
+        if is_moved:
+            self._count_again([row])
         self.engine.wake([place_of(move)])
         self._catalog.used([row.lane])
         return is_moved
@@ -530,10 +537,20 @@ class Queues:
             for row in some:
                 ask_to_go_on(self.engine, row)
             moves = [self.redrive(row) for row in some]
-            count += sum(self._recording.settle(moves))
+            held = self._recording.settle(moves)
+            self._count_again([row for row, sure in zip(some, held, strict=True) if sure])
+            count += sum(held)
             self.engine.wake(map(place_of, moves))
             self._catalog.used(row.lane for row in some)
         return count
+
+    def _count_again(self, rows: Sequence[Job]) -> None:
+        """Note that dead jobs of batches run again, unless they have ended since (rule I4)."""
+        now_us = self._time.latest_us()
+        again = [End(row.id, row.hop, AGAIN, now_us) for row in rows if row.state == State.DEAD]
+        if commits := ends.commits_of(again):
+            with suppress(StoreUnavailable):  # the jobs run; only counts are late
+                self._store.together([Group(commits=commits)])
 
     def redrive(self, row: Job) -> Move:
         """Return the verdict that runs a waiting or dead job now; a dead one starts anew."""

@@ -15,13 +15,14 @@ Hot path: the benchmark `default`.
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import compress, groupby, islice
+from operator import itemgetter, not_
 from struct import error as StructError  # noqa: N812  (it is a class)
 from struct import pack, unpack
 from typing import Final, NamedTuple
 
 from dueline.core.attempt import Outcome
+from dueline.core.batch_ids import is_batched
 from dueline.core.call_options import terms_of
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.errors import StoreCorrupt
@@ -42,6 +43,8 @@ _CELLS: Final = (30, 11)
 _SPAN: Final = 8  # leading digits of the ids of a partition of shared records: 65 s
 _CALL: Final = 20  # leading digits that only ids of one call share
 _VERSION: Final = 12  # the digit that says how an id was made
+_OWN_IDS: Final = "78"  # versions of ids that one process adds: of jobs, and of those in batches
+_BATCHED: Final = "8"
 _FEWEST: Final = 4  # jobs in a cell, on average
 _MOST: Final = 128  # jobs in a record
 _VALUE_BYTES_MAX: Final = 256
@@ -142,6 +145,12 @@ def keep_done(
         values: The result of each.
         keep_us: How long the results are kept.
     """
+    if 0 < sum(batched := list(map(is_batched, map(_id_of, jobs)))) < len(jobs):
+        parts = [
+            zip(*compress(zip(jobs, ended_us, values, strict=True), chosen), strict=True)
+            for chosen in (batched, map(not_, batched))
+        ]
+        return [commit for part in parts for commit in keep_done(*part, keep_us=keep_us)]
     lines = list(zip(map(bytes.hex, map(_id_of, jobs)), ended_us, values, jobs, strict=True))
     fit = [line for line in lines if _may_share(*line)]
     cells = _cells_of(sorted(fit, key=_digits_of))
@@ -163,13 +172,14 @@ def keep_done(
 
 
 def _may_share(digits: str, _: int, value: bytes, job: Job) -> bool:
-    return digits[_VERSION] == "7" and len(value) <= _VALUE_BYTES_MAX and not job.opts
+    return digits[_VERSION] in _OWN_IDS and len(value) <= _VALUE_BYTES_MAX and not job.opts
 
 
 def _cells_of(lines: Sequence[_Line]) -> Sequence[tuple[str, Sequence[_Line]]]:
     """Return the cells of jobs, which are in the order of their ids; none if there are too many."""
     few = len(lines) // _FEWEST
-    for size in _CELLS:
+    sizes = _CELLS[:1] if lines and lines[0][0][_VERSION] == _BATCHED else _CELLS
+    for size in sizes:
         runs = [(cell, len(list(run))) for cell, run in groupby([line[0][:size] for line in lines])]
         # Ids of one call, ended in any order, have no timestamps to tell them apart.
         is_one_call = size < _CALL and len({line[0][:_CALL] for line in lines}) < few
@@ -278,6 +288,18 @@ def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
                 if job_id not in found or found[job_id].ended_us < outcome.ended_us:
                     found[job_id] = outcome
     return found
+
+
+def shared_between(store: Store, first: JobId, last: JobId) -> Iterator[Record]:
+    """Yield the shared records of jobs of one batch, from the cell of one to that of another."""
+    size = _CELLS[0]
+    partition, _ = _shared_in(first.hex(), size)
+    end = last.hex()[:size]
+    after = first.hex()[:size]
+    for record in records_in(store, partition, after=after, page_size=_NEAR):
+        if record.key[:size] > end:
+            return
+        yield record
 
 
 def prefix_of(digits: str) -> str:

@@ -21,7 +21,6 @@ METHODS: Final[Mapping[str, str]] = {
     "si": "step(...).alone()",
     "signature": "step(...)",
     "apply": "the call itself",
-    "map": "enqueue_many([...])",
 }
 """Methods of tasks."""
 

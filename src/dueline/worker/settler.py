@@ -21,6 +21,7 @@ from dueline.core.attempt import (
     Snoozed,
     misfit_of,
 )
+from dueline.core.batch_ids import has_batched
 from dueline.core.call_options import read_options
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.durations import span_text
@@ -193,7 +194,7 @@ class Settler:
         keeps = any(known.keep_us or known.history != "off" for known in settings.values())
         keyed = [job for job in map(_job_of, done) if job.opts]
         attempts = [change.attempt for change in changes if change.attempt is not None]
-        if keeps or keyed or attempts:
+        if keeps or keyed or attempts or has_batched(job.id for job in map(_job_of, done)):
             beside = successes(done, settings, attempts)
             rest = [change._replace(attempt=None) for change in changes]  # they share history rows
             group = group_of(rest, beside)

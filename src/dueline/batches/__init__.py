@@ -1,0 +1,1 @@
+"""Batches: jobs of one task whose ids say their batch and position, and how they ended."""

@@ -1,0 +1,59 @@
+"""Slices that a process has left behind, on a store without transactions."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dueline.batches.records import Head, head_of, named
+from dueline.core.job import Job
+from dueline.core.store import Group
+from dueline.jobs.batch_slices import current_head
+from tests.harness.addresses import world_of
+from tests.harness.batch_stage import ITEMS, Stage
+from tests.harness.durable_stage import DisturbedStore
+from tests.harness.lives import Stopped
+
+
+class AddsNoted(DisturbedStore):
+    """A store that notes the jobs that are inserted."""
+
+    added: list[Job]
+
+    def __init__(self, *args: Any) -> None:  # noqa: ANN401  (as it takes)
+        super().__init__(*args)
+        self.added = []
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        self.added += [job for group in groups for job in group.jobs]
+        return super().together(groups)
+
+
+def inserted(folder: Path, number: int) -> tuple[int, int] | None:
+    """Stop a producer before a call, run the jobs, and complete the slice.
+
+    Returns: how many jobs were inserted, and how many had not run; None if no slice was left.
+    """
+    folder.mkdir()
+    with world_of("steps", folder) as world:
+        stage = Stage(world.store, world.clock)
+        store = DisturbedStore(world.store, number, "stop", lambda: None)
+        with suppress(Stopped):
+            stage.map(store, keyed=False)
+        stage.drain()
+        batch = named(world.store, "b")
+        head = Head() if batch is None else head_of(world.store, batch.id)
+        if batch is None or not head.rows:
+            return None
+        watched = AddsNoted(world.store, 0, "stop", lambda: None)
+        app = stage.process(watched)
+        assert current_head(app.queues.engine, batch).items == ITEMS
+        return len(watched.added), ITEMS - len(stage.calls)
+
+
+def test_only_what_is_missing_is_inserted(tmp_path: Path) -> None:
+    logging.getLogger("dueline").setLevel(logging.CRITICAL)
+    left = [inserted(tmp_path / str(number), number) for number in range(1, 30)]
+    answers = {answer for answer in left if answer is not None}
+    assert answers == {(0, 0), (ITEMS, ITEMS)}
