@@ -136,7 +136,7 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows durable ports writers power limits)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents durable ports writers power limits)
 .PHONY: $(KILL_LOOPS)
 
 kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits
@@ -157,6 +157,9 @@ kills-silent-disk:
 
 kills-flows:
 	$(PY) -m tests.kills.flows
+
+kills-dependents:
+	$(PY) -m tests.kills.dependents
 
 kills-durable:
 	$(PY) -m tests.kills.durable
