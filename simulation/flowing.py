@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from dueline.core.call_options import AwaitedJobs, read_options
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode
 from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
 from dueline.core.job import JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import Store
-from dueline.jobs import results, workflow_control
+from dueline.jobs import dependencies, results, workflow_control
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Context
 from dueline.workflows import records, workflow
@@ -59,6 +60,9 @@ class _Ledger:
         """Start empty."""
         self.starters: list[Process] = []
         self.starts: list[Start] = []
+        self.stored: list[Start] = []
+        self.awaited: dict[JobId, JobId] = {}
+        """The step of another workflow that a step waits for."""
         self.ran: list[_Ran] = []
         self.gave: dict[tuple[JobId, str], int] = {}
         """Time when a handler first returned a value."""
@@ -223,20 +227,43 @@ def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
         start = None
         try:
             start = workflow.begin(queues.engine, lay_out(part, ""), queues.admission.admit)
+            start = _after_another(queues, start, ledger)
             ledger.starts.append(start)
             workflow.send(queues.engine, start)
         except EnqueueUnknown:
             assert start is not None
             town.insist(partial(workflow.send, queues.engine, start, again=True))
         except StoreUnavailable:  # nothing was stored
-            if start is not None:
+            if start in ledger.starts:
                 ledger.starts.remove(start)
             town.world.sleep(AGAIN_US)
             continue
         except BadInput:  # it came too late
             return
         town.known += [job.id for job in start.jobs]
+        ledger.stored.append(start)
         return
+
+
+def _after_another(queues: Queues, start: Start, ledger: _Ledger) -> Start:
+    """Let a step of every second workflow wait for one of a workflow that was stored before."""
+    number = len(ledger.starts)
+    steps = [place for place, job in enumerate(start.jobs) if job.task]
+    if number % 2 == 0 or not ledger.stored or not steps:
+        return start
+    earlier = [job.id for job in ledger.stored[number * 7 % len(ledger.stored)].jobs if job.task]
+    place, jobs = steps[number * 3 % len(steps)], list(start.jobs)
+    if not earlier:
+        return start
+    awaited = earlier[number * 5 % len(earlier)]
+    options = read_options(jobs[place].opts).changed(awaits=AwaitedJobs((awaited,)))
+    jobs[place] = jobs[place]._replace(opts=options.to_bytes())
+    try:
+        jobs = list(dependencies.placed(queues.engine, jobs, is_inside=False))
+    except NotFound:  # an operator has deleted it
+        return start
+    ledger.awaited[jobs[place].id] = awaited
+    return start._replace(jobs=jobs)
 
 
 def _signal_all(queues: Queues, start: Start) -> None:
@@ -284,6 +311,13 @@ def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
                 kept is None or (kept.state, kept.value, kept.error) != (*_told(end),)
             ):
                 found["told apart"].append(f"{flow} {step}: {end} and {kept}")
+        found["too early"] += [
+            f"{flow}: {job.id.hex()}, which waits for {ledger.awaited[job.id].hex()}"
+            for job in start.jobs
+            if job.id in ledger.awaited
+            for one in ran.get(job.id, ())
+            if not _had_succeeded(ledger, ledger.awaited[job.id], one.place)
+        ]
         for step, node in enumerate(start.layout.nodes):
             needs = set(node.needs())
             if needs & dead or not needs <= ends.keys():
@@ -327,6 +361,11 @@ def _had_given(ledger: _Ledger, start: Start, step: int, end: End, place: int) -
     if end.state != "done" or not job.task:
         return True
     return ledger.gave.get((job.id, end.value), MANY) < place
+
+
+def _had_succeeded(ledger: _Ledger, job: JobId, place: int) -> bool:
+    """Return whether the handler of a job had returned a value before a time."""
+    return any(at < place for (returned, _), at in ledger.gave.items() if returned == job)
 
 
 def _given(start: Start, node: Node, ends: dict[int, End]) -> list[Any]:
