@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,8 +46,8 @@ def app_in(folder: Path) -> Dueline:
     @app.task(name="act", queue=QUEUE, retry=Retry.fixed(0.05, attempts=50))
     def act(fails: float) -> None:
         os.write(calls, b".")
-        time.sleep(random.random() / 50)  # noqa: S311
-        if random.random() < fails:  # noqa: S311
+        time.sleep(random.random() / 50)
+        if random.random() < fails:
             raise ValueError("by chance")
 
     return app
@@ -101,15 +102,13 @@ class Dependents(Flows):
         for row in attempts(app.store, QUEUE, 1):
             if row.outcome == "done":
                 ended[row.job].append(row)
-        faults: list[str] = []
         lines = (self._folder / "started").read_text().splitlines()
         told = [line.split() for line in lines if line.count(" ") and len(line.split()[-1]) == 32]
         told += [line.split() for line in lines if len(line.split()) == 1]
         flows = {words[1] for words in told if words[0] == "flow"}
         last_of = {flow: app.flow(flow).step(1).id for flow in flows}
-        for flow in flows:
-            if app.flow(flow).status != "done":
-                faults.append(f"the workflow {flow} is {app.flow(flow).status}")
+        states = {flow: app.flow(flow).status for flow in flows}
+        faults = [f"{flow} is {state}" for flow, state in states.items() if state != "done"]
         jobs = [words for words in told if words[0] != "flow"]
         for job, *awaited in jobs:
             if len(ended[job]) != 1:
@@ -124,7 +123,7 @@ class Dependents(Flows):
             (ended[app.flow(flow).step(0).id][0].started_us, ended[last_of[flow]][0].ended_us)
             for flow in flows
         )
-        for (_, end_us), (begin_us, _) in zip(spans, spans[1:], strict=False):
+        for (_, end_us), (begin_us, _) in pairwise(spans):
             if begin_us < end_us:
                 faults.append("two workflows had the key at once")
         app.close()
@@ -143,8 +142,8 @@ def main() -> int:
     kills = int(os.environ.get("DEPENDENT_KILLS", KILLS))
     seed = int.from_bytes(os.urandom(4))
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report: Any = Dependents(Path(folder), kills=kills, seed=seed).run()
+    with tempfile.TemporaryDirectory() as temporary:
+        report: Any = Dependents(Path(temporary), kills=kills, seed=seed).run()
     told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
     print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
     if report.faults:
