@@ -51,7 +51,8 @@ class DurableShop:
         @app.durable(name="shop.nap")
         def nap(ctx: DurableContext, *, long: bool) -> str:
             ctx.step(self.large, name="large")
-            ctx.sleep(3600 if long else 0)
+            if long:
+                ctx.sleep(3600)
             return str(ctx.call(child))
 
         @app.durable(name="shop.pay", retry=Retry(attempts=1))

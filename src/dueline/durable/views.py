@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dueline.core.attempt import CallPlace, DurablePlace, Stop
-from dueline.core.call_options import durable_place
+from dueline.core.call_options import call_of, durable_place
 from dueline.core.codec import DAMAGE, JSON
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
@@ -110,6 +110,7 @@ class FunctionView:
       is_cancelled: Its end was requested.
       first, last: The first and the last position of `calls`.
       total: The last position of its log.
+      parent: Id of the function that called it; empty without one, and after its end.
     """
 
     generation: int
@@ -121,6 +122,7 @@ class FunctionView:
     first: int = 1
     last: int = 0
     total: int = 0
+    parent: str = ""
 
     @property
     def open_calls(self) -> Sequence[RecordedCall]:
@@ -172,6 +174,7 @@ def view_of(
         if end is not None:
             entries |= undone_between(records, job_id, place, first, last)
     calls = _calls(_Reader(records, job_id, place), entries, is_over=has_ended(row))
+    parent = None if row is None else call_of(row)
     return FunctionView(
         place.generation,
         [call for call in calls if first <= int(call.position.partition(".")[0]) <= last],
@@ -182,6 +185,7 @@ def view_of(
         first,
         last,
         total,
+        "" if parent is None else parent.parent.hex(),
     )
 
 

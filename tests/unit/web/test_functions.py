@@ -96,6 +96,24 @@ def test_a_call_is_shown_whole(shop: DurableShop, visitor: Visitor) -> None:
     assert visitor.get(f"/functions/{pay.id}/calls/x").status_code == 404
 
 
+def test_a_called_function_and_its_caller_link_each_other(
+    shop: DurableShop, visitor: Visitor
+) -> None:
+    parent = shop.begun(shop.nap, long=False)
+    page = visitor.text(f"/functions/{parent.id}")
+    assert "It waits for the end of the job of shop.child" in page
+    child = re.search(r'href="/functions/(\w+)"', row_of(page, "2"))
+    assert child
+    assert "s-running" in row_of(page, "2")
+    called = visitor.text(f"/functions/{child[1]}")
+    assert f'<dt>Called by</dt><dd><a class="id" href="/functions/{parent.id}"' in called
+    send(visitor, child[1], "signal", name="child", value='"grown"')
+    shop.work()
+    page = visitor.text(f"/functions/{parent.id}")
+    assert "&#34;grown&#34;" in row_of(page, "3")
+    assert parent.result(timeout=WAIT_S) == "grown"
+
+
 def test_values_of_a_codec_of_the_application_stay_hidden(
     shop: DurableShop, visitor: Visitor
 ) -> None:

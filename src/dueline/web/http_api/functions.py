@@ -61,7 +61,7 @@ class FunctionDetails(msgspec.Struct):
 
     value: what it set with `ctx.state`; hidden: why that is not shown. ends_as: how it ends, while
     its compensations run. unread_signals: their numbers by name. last_step: of its log. stopped:
-    why no worker can continue it.
+    why no worker can continue it. parent: the function that called it.
     """
 
     id: str
@@ -79,6 +79,7 @@ class FunctionDetails(msgspec.Struct):
     started: datetime | None
     ended: datetime | None
     error: str
+    parent: str
 
 
 class Step(msgspec.Struct):
@@ -178,6 +179,7 @@ def get_function(call: Call) -> FunctionDetails:
         started=time_of(job.enqueued_us),
         ended=time_of(job.ended_us),
         error=job.error,
+        parent=view.parent,
     )
 
 
