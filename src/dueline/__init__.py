@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dueline.core.errors import (
         AppendUnknown,
         BadInput,
+        BlobLost,
         CommitUnknown,
         ConfigError,
         Conflict,
@@ -59,6 +60,7 @@ __all__ = [
     "BadInput",
     "Batch",
     "BatchOptions",
+    "BlobLost",
     "Call",
     "CallFailed",
     "CalledJob",
@@ -121,6 +123,7 @@ _PLACES = {
     "core.errors": (
         "AppendUnknown",
         "BadInput",
+        "BlobLost",
         "CommitUnknown",
         "ConfigError",
         "Conflict",

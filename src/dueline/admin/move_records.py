@@ -10,7 +10,7 @@ from dueline.batches import records as batches
 from dueline.coordination.leases import Grant
 from dueline.coordination.worker_registry import REGISTRATIONS
 from dueline.coordination.worker_requests import ANSWERS
-from dueline.core import features
+from dueline.core import blobs, features
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
@@ -32,11 +32,12 @@ COPIED: Final = frozenset(
         "sequences",
         "alerts",
         batches.PARTITION,
+        blobs.PARTITION,
         operations.PARTITION,
     }
 )
-"""Kinds of records that are copied as they are: limits with what is in use, sequences, batches, and
-what operators did."""
+"""Kinds of records that are copied as they are: limits with what is in use, sequences, batches,
+namespaces of blobs, and what operators did."""
 
 REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION, "queues"})
 """Kinds that are copied with what they belong to."""

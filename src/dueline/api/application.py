@@ -29,6 +29,7 @@ from dueline.api.limits import LimitMethods
 from dueline.api.schedules import ScheduleMethods
 from dueline.api.task import CHUNK, AsyncTask, PlannedCall, Task, Using, enqueue_all
 from dueline.api.task_declaration import (
+    check_large,
     check_retry,
     handler_of,
     limits_us,
@@ -86,12 +87,21 @@ class Dueline(
             dueline.toml.
         include: Modules with tasks, which workers import; see `include`.
         clock: The machine's clock; by default the system's.
+        blobs: Address of a folder for large arguments and results, such as "file:///srv/blobs".
+        blobs_above: Size in bytes above which they are kept there; by default 64 KiB.
     """
 
     def __init__(
-        self, url: str | None = None, *, include: Iterable[str] = (), clock: Clock | None = None
+        self,
+        url: str | None = None,
+        *,
+        include: Iterable[str] = (),
+        clock: Clock | None = None,
+        blobs: str | None = None,
+        blobs_above: int | None = None,
     ) -> None:
         super().__init__(url, clock=clock)
+        self._keep_blobs(blobs, blobs_above)
         self._included: list[Callable[[], Iterable[str]]] = []
         self.include(*include)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
@@ -227,6 +237,7 @@ class Dueline(
         batch: BatchOptions | None = None,
         middleware: Sequence[Middleware] = (),
         logs: KeptLogs = "off",
+        large: int | None = None,
         **unknown: Never,
     ) -> Any:
         """Register a function as a task.
@@ -251,6 +262,7 @@ class Dueline(
                 call; the first is outermost, and those of `app.middleware` are outside.
             logs: Of which attempts the records that the function logs are kept, for `job.logs()`:
                 of those that "failed", of "all" that failed or were done, or "off".
+            large: As `blobs_above` of the application, for this task; 0 for always.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -266,6 +278,7 @@ class Dueline(
         check_retry(retry)
         if codec is not None:
             self.payloads.check(codec)
+        check_large(large, self.payloads)
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = handler_of(
@@ -281,6 +294,7 @@ class Dueline(
                 join=self.join,
                 middleware=middleware,
                 logs=logs,
+                large=large,
             )
             return self._add_task(handler, options, unique)
 

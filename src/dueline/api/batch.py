@@ -397,6 +397,8 @@ class Batch(Generic[R_co]):
 
     def _decoded(self, values: Sequence[str]) -> Sequence[Any]:
         """Decode results, together if all are of the type that the handler returns."""
+        if (blobs := self._queues.engine.blobs) is not None:
+            values = [blobs.whole(value) for value in values]
         kind: Any = list[self._kind]  # type: ignore[name-defined]  # it is a type
         with suppress(*DAMAGE, UnicodeEncodeError):
             decoded: list[Any] = AS_JSON.decoder(kind)(f"[{','.join(values)}]".encode())

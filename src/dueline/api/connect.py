@@ -6,9 +6,11 @@ Only the store that a URL names is imported, because imports take most of the ti
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from dueline.core.blobs import Blobs, own_namespace
 from dueline.core.clock import SECOND_US, Clock, SystemClock
 from dueline.core.durations import timeout_us
 from dueline.core.engine import Engine
@@ -274,12 +276,16 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
     return NoWakeups()
 
 
-def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
+def open_queues(url: str, store: Store, *, clock: Clock, blobs: Blobs | None = None) -> Queues:
     """Return the queues of an open store with this URL."""
     wakeups = open_wakeups(url, store, clock=clock)
-    return Queues(
-        open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), wakeups=wakeups)
+    engine = open_engine(
+        store, clock=clock, ids=Ids(), defaults=queue_defaults(url), wakeups=wakeups
     )
+    if blobs is not None:
+        blobs.namespace = own_namespace(store, engine.ids)
+        engine = replace(engine, blobs=blobs)
+    return Queues(engine)
 
 
 def _postgres(url: str, options: dict[str, str], clock: Clock) -> Store:

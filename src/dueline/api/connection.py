@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from dueline.api.config import find_config
 from dueline.api.connect import mask, open_queues, open_store
+from dueline.blobs.address import open_place
+from dueline.core.blobs import ABOVE, Blobs, LargeAbove
 from dueline.core.clock import Clock, SystemClock
+from dueline.core.codec import PAYLOAD_BYTES_MAX
+from dueline.core.constraints import check_value
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, StoreUnavailable
 from dueline.core.job import Job
@@ -110,7 +114,8 @@ class Connection:
     @cached_property
     def queues(self) -> Queues:
         """The queues of the store; their first use stores the declarations."""
-        queues = open_queues(self.url, self.store, clock=self._clock)
+        blobs = self._payloads.blobs
+        queues = open_queues(self.url, self.store, clock=self._clock, blobs=blobs)
         self.declare(queues)
         return queues
 
@@ -130,6 +135,36 @@ class Connection:
         from dueline.core.shared_calls import SharedCalls  # noqa: PLC0415  (loads asyncio)
 
         return SharedCalls(lambda made: decide_each(self.queues.engine.recording_store, made))
+
+    def _keep_blobs(self, place: str | None, most: int | None) -> None:
+        """Keep large arguments and results in a folder.
+
+        Args:
+            place: Its address; None to refuse them.
+            most: Size in bytes above which they are kept there, for tasks that name none; None for
+                64 KiB.
+
+        Raises:
+            ConfigError: It is no address of a folder.
+            BadInput: The size is out of range.
+        """
+        general = ABOVE if most is None else most
+        check_value(general, LargeAbove, "blobs_above")
+        if place is None:
+            return
+        tasks, payloads = self._tasks, self._payloads
+
+        def above(task: str) -> int:
+            handler = tasks.get(task)
+            if handler is None:  # of another application, or of a raw queue
+                return PAYLOAD_BYTES_MAX
+            return general if handler.large is None else handler.large
+
+        payloads.keep(
+            Blobs(
+                open_place(place), above=above, opened=payloads.opened, connect=lambda: self.queues
+            )
+        )
 
     def _notice(self, queue: str, limits: Iterable[str] = ()) -> None:
         """Log a queue and limits that only a call names, and that nothing declares."""

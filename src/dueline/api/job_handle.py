@@ -9,6 +9,7 @@ from dueline.api import durable_jobs
 from dueline.api.handle import Handle, R_co, twin
 from dueline.coordination.worker_registry import key_of, live_workers
 from dueline.core.attempt import read_epitaph
+from dueline.core.blobs import whole
 from dueline.core.call_options import carried_by, headers_of, tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
@@ -104,7 +105,8 @@ class Job(Handle[R_co]):
         if outcome.state != "done":
             why = f"The job {self.id} is {outcome.state}: {outcome.error}"
             raise JobFailed(why.rstrip(": "))
-        value: R_co = decode_result(outcome.value, self._kind)
+        text = whole(self._queues.engine.blobs, outcome.value)
+        value: R_co = decode_result(text, self._kind)
         return value
 
     @property

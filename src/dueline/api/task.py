@@ -280,7 +280,7 @@ class Using(Maps[P, R]):
         """
         own = self._options
         check_recurring(own, self._handler.name)
-        codec, body = self._handler.write(args, kwargs)
+        codec, body = self._handler.write_small(args, kwargs)
         late_us = own.expires_after_us or 0
         limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))
         return Template(

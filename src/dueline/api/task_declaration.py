@@ -6,13 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 from dueline.api.config import module_name
+from dueline.core.blobs import LargeAbove
 from dueline.core.call_options import Unique
 from dueline.core.clock import duration_us
+from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.handler import Handler
+from dueline.tasks.payload_codecs import Payloads
 
 _NAME_CHARACTERS_MAX = 255
 
@@ -38,6 +41,17 @@ def check_retry(retry: object) -> None:
     if not isinstance(retry, Retry | None):
         raise BadInput(
             f"`retry` must be a Retry (got {retry!r:.80}).", hint="Use retry=Retry(attempts=5)."
+        )
+
+
+def check_large(large: object, payloads: Payloads) -> None:
+    """Raise BadInput if this is no size above which values are blobs, or there is no folder."""
+    if large is None:
+        return
+    check_value(large, LargeAbove, "large")
+    if payloads.blobs is None:
+        raise BadInput(
+            "`large` needs a folder.", hint='Write Dueline(..., blobs="file:///srv/blobs").'
         )
 
 

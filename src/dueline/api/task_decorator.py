@@ -29,6 +29,7 @@ class TaskTerms(TypedDict, total=False):
     limits: Iterable[str]
     middleware: Sequence[Middleware]
     logs: KeptLogs
+    large: int | None
 
 
 class Registering(Protocol):

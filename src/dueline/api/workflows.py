@@ -7,6 +7,7 @@ from dueline.api.connection import Connection
 from dueline.api.handle import Handle, twin
 from dueline.api.job_handle import Job, parse_id
 from dueline.api.tracing import traced_start
+from dueline.core.blobs import whole_given
 from dueline.core.call_options import Rule, Unique
 from dueline.core.clock import Clock
 from dueline.core.codec import decode_result, encode_result
@@ -89,7 +90,9 @@ class Flow(Handle[Any]):
         if isinstance(outcome, Failure):
             why = self._answer(lambda: self.look.why(outcome))
             raise JobFailed(f"The workflow {self.id} has no result. {why}")
-        return decode_result(outcome, Any)
+        blobs = self._queues.engine.blobs
+        whole = whole_given(blobs, f"[{outcome}]".encode())[1:-1]
+        return decode_result(whole.decode(), Any)
 
     def _late(self, _: None) -> TimeoutError:
         progress = self._answer(lambda: self.progress)

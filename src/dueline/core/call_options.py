@@ -12,7 +12,7 @@ from dueline.core.clock import duration_us
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.constraints import check_constraints, constraint
 from dueline.core.errors import BadInput, StoreCorrupt
-from dueline.core.job import Job
+from dueline.core.job import Job, JobId
 from dueline.core.retry import WAIT_US_MAX, RetryTerms
 
 Mode = Literal["reject", "existing", "replace", "earliest", "last"]
@@ -159,6 +159,11 @@ def is_step(job: Job) -> bool:
         return read_options(job.opts).step is not None
     except StoreCorrupt:  # the worker that runs it reports that
         return False
+
+
+def flow_of(job_id: JobId, step: int) -> JobId:
+    """Return the id of the workflow of a step: the ids of its steps count up from it."""
+    return JobId((int.from_bytes(job_id) - step - 1).to_bytes(16))
 
 
 def call_of(job: Job) -> CallPlace | None:

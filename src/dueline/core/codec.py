@@ -177,10 +177,10 @@ def unpack(data: bytes) -> Any:  # noqa: ANN401  (the receiver knows what was se
     return msgspec.msgpack.decode(data)
 
 
-def encode_result(value: object, task: str) -> bytes:
+def encode_result(value: object, task: str, bytes_max: int = RESULT_BYTES_MAX) -> bytes:
     """Encode the result of a handler.
 
-    Raises: BadInput: the result is not JSON, or larger than 1 MiB.
+    Raises: BadInput: the result is not JSON, or too large.
     """
     try:
         data = _strictly(value)
@@ -190,10 +190,16 @@ def encode_result(value: object, task: str) -> bytes:
             hint="Return plain values, or name how the type is stored: dueline.register_type(...). "
             "The work is done: a retry repeats it. app.queue(..., keep=0) keeps no results.",
         ) from error
-    if len(data) > RESULT_BYTES_MAX:
+    if len(data) > bytes_max:
         raise BadInput(
-            f"The result of {task} has {len(data)} bytes; {RESULT_BYTES_MAX} are allowed.",
-            hint="Store it elsewhere and return its location.",
+            f"The result of {task} has {len(data)} bytes; {bytes_max} are allowed.",
+            hint="Keep large results in a folder, Dueline(..., blobs=...), or store it elsewhere "
+            "and return its location.",
+        )
+    if b'{"$blob":' in data:  # a reader would take it for a reference
+        raise BadInput(
+            f"The result of {task} has an object whose first member is `$blob`.",
+            hint="Use another name: dueline uses this one.",
         )
     return data
 

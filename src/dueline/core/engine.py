@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
+from dueline.core.blobs import Blobs
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.endings import Endings
 from dueline.core.errors import EnqueueUnknown, StoreMoved, Unknown
@@ -32,6 +33,7 @@ class Engine:
       catalog: The queues and their settings.
       wakeups: Wakes workers of the store.
       endings: Wakes threads of this process that wait for jobs.
+      blobs: Keeps large arguments and results; None if they are refused.
     """
 
     store: Store
@@ -42,6 +44,7 @@ class Engine:
     catalog: Catalog
     wakeups: Wakeups
     endings: Endings = field(default_factory=Endings)
+    blobs: Blobs | None = None
 
     def wake(self, places: Iterable[tuple[Lane, int]]) -> None:
         """Wake the workers of lanes in which a job may soon be claimed: lane and `at_us`."""

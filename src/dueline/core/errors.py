@@ -44,6 +44,13 @@ class LakeUnavailable(ConfigError):
     """The folder or object store of the pipeline's tables cannot be read or written."""
 
 
+class BlobLost(BadInput):
+    """A blob that a job or result names is gone, or its bytes are others than were written.
+
+    A job whose arguments it has is dead with this reason.
+    """
+
+
 class NotFound(DuelineError, LookupError):
     """There is nothing with this name or id."""
 

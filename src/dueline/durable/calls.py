@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from dueline.core.attempt import CallPlace, Outcome
+from dueline.core.blobs import Blobs, whole
 from dueline.core.call_options import call_of, read_options
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import AS_JSON, decode, encode
@@ -169,7 +170,8 @@ def result(run: Activation, key: str, called: Called) -> Generator[Part, Any, An
         if outcome is None:
             wait_us = check_us(run.engine.time.latest_us() - called.since_us)
             run.park(run.engine.time.latest_us() + wait_us, call=place)
-        stored = run.handler.write_value(value_of(outcome), called.task)
+        value = value_of(run.engine.blobs, outcome)
+        stored = run.handler.write_value(value, called.task, job=run.job)
         head = Head("result", called.task, outcome.state, codec=stored.codec)
         head = head.changed(source=called.job_id.hex())
         entry = yield from run.write(key, head, stored.data)
@@ -179,11 +181,11 @@ def result(run: Activation, key: str, called: Called) -> Generator[Part, Any, An
     return value
 
 
-def value_of(outcome: Outcome) -> Any:  # noqa: ANN401  (plain JSON)
+def value_of(blobs: Blobs | None, outcome: Outcome) -> Any:  # noqa: ANN401  (plain JSON)
     """Return what is recorded of an end: the result, or the error."""
     if outcome.state != "done":
         return outcome.error
-    return AS_JSON.decoder(Any)(outcome.value.encode()) if outcome.value else None
+    return AS_JSON.decoder(Any)(whole(blobs, outcome.value).encode()) if outcome.value else None
 
 
 def read(run: Activation, codec: int, data: bytes, called: Called, state: str) -> Any:  # noqa: ANN401

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from dueline.core.attempt import Cancelled, Ended, Ending, Expired, Failed, Outcome
 from dueline.core.call_options import CallOptions, is_past
-from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.logging import log
 from dueline.core.retry import decide, is_poison
@@ -102,7 +101,7 @@ def returned(run: Activation, value: object) -> Generator[Part, Any, Any]:
     run.rehearse()
     try:
         run.line.expect_ended()
-        encode_result(value, run.job.task)
+        run.handler.write_result(value, run.job)
     except BadInput as error:
         yield from failed(run, error)
         raise

@@ -105,14 +105,11 @@ def _part(
             for number, child in enumerate(own, first + 1)
         ]
         rows = yield from made(run, calls)
-        head = Head("calls", count=len(rows), digest=_digest(rows))
+        head = Head("calls", count=len(rows), digest=_digest(own))
         yield from run.write(note, head, encode(rows), jobs=rows)
         return [row.id.hex() for row in rows]
     rows = decode(entry.value, list[Job])
-    bodies = [child.request() for child in children[first : first + entry.head.count]]
-    if entry.head.digest != _digest_of(
-        [(each.task, each.codec, each.bodies[0]) for each in bodies]
-    ):
+    if entry.head.digest != _digest(children[first : first + entry.head.count]):
         run.stop(
             f"the arguments of calls {first + 1} to {first + len(rows)} of a gather differ from "
             "those that it recorded: code between calls must not read what changes"
@@ -136,15 +133,12 @@ def _next(children: Sequence[ChildCall], first: int) -> Iterator[ChildCall]:
             return
 
 
-def _digest(rows: Sequence[Job]) -> str:
-    return _digest_of([(row.task, row.codec, row.body) for row in rows])
-
-
-def _digest_of(calls: Sequence[tuple[str, int, bytes]]) -> str:
+def _digest(calls: Sequence[ChildCall]) -> str:
     """Return the digest of the arguments of calls; those that are encrypted differ each time."""
     digest = sha256()
-    for task, codec, body in calls:
-        digest.update(encode([task, body if codec == JSON else b""]))
+    for request in (call.request() for call in calls):
+        body = request.bodies[0] if request.codec == JSON else b""
+        digest.update(encode([request.task, body]))
     return digest.hexdigest()[:16]
 
 
@@ -224,7 +218,7 @@ def _collected(run: Activation, key: str, gathered: Gathered) -> Generator[Part,
 
 def _item(run: Activation, gathered: Gathered, number: int, outcome: Outcome) -> Item:
     task = gathered.children[number].task
-    stored = run.handler.write_value(value_of(outcome), task)
+    stored = run.handler.write_value(value_of(run.engine.blobs, outcome), task, job=run.job)
     return Item(outcome.state, gathered.jobs[number], stored.codec, stored.data)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final
 
 from dueline.core.attempt import CallPlace, DurablePlace
+from dueline.core.blobs import BY_ADDRESS, expected
 from dueline.core.call_options import read_options
 from dueline.core.constraints import check_value, integer
 from dueline.core.engine import Engine
@@ -98,7 +99,7 @@ def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
     function_list.add(engine, new)
     for generation in range(1, after.generation + 1):
         name_generation(engine, new.id, generation)
-    _copy(engine, row.id, new.id, place, last)
+    _copy(engine, row.id, new, place, last)
     queues.enqueue_again([new])
     return new.id
 
@@ -198,17 +199,20 @@ def _arguments(records: Records, job_id: JobId, where: tuple[int, str]) -> tuple
     return entry.head.codec, entry.value
 
 
-def _copy(engine: Engine, job_id: JobId, new: JobId, place: DurablePlace, last: int) -> None:
+def _copy(engine: Engine, job_id: JobId, job: Job, place: DurablePlace, last: int) -> None:
     """Copy the records up to a position, and the ends of their calls, for another job."""
-    store = engine.store
+    store, new = engine.store, job.id
     kept = continued(place, last, {}).kept
     for generation, found in kept_records(store, job_id, kept):
         key, entry = found.key, read_entry(found.value)
+        if entry.head.codec == BY_ADDRESS:
+            copied = expected(engine.blobs, entry.value).copied(entry.value, job)
+            entry = entry._replace(value=copied)
         if entry.head.apart:
             value = value_apart(store, values_of(job_id, generation), key, entry)
             put = Put(entry.head.apart, engine.ids.token(), value)
             store.commit(values_of(new, generation), (put,))
-        put = Put(key, engine.ids.token(), found.value)
+        put = Put(key, engine.ids.token(), entry.to_bytes())
         store.commit(partition_of(new, generation), (put,))
         if entry.head.kind == "call":
             call = CallPlace(job_id, generation, key)

@@ -23,7 +23,7 @@ def restart(
     run: Activation, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Generator[Part, Any, NoReturn]:
     """Record the arguments of the next generation, and begin it (rule D13)."""
-    codec, body = run.handler.write(args, kwargs)
+    codec, body = run.handler.write_small(args, kwargs)
     entry = yield from run.replayed(key, RESTART, "")
     if entry is None:
         run.expect_whole()

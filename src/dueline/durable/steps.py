@@ -157,7 +157,8 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
         run.check_after()
         if not isinstance(answer, Raised):
             try:
-                value = run.handler.write_value(answer, terms.name, kind_of(terms.function))
+                returned = kind_of(terms.function)
+                value = run.handler.write_value(answer, terms.name, returned, job=run.job)
             except BadInput as error:
                 head = Head(
                     kind, terms.name, "failed", undo=_undoes_unknown(terms), took_us=took_us

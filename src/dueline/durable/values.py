@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from dueline.core.blobs import BLOB_BYTES_MAX, BY_ADDRESS
 from dueline.core.call_options import terms_of
-from dueline.core.codec import AS_JSON, DAMAGE, JSON, RESULT_BYTES_MAX, to_plain
+from dueline.core.codec import AS_JSON, DAMAGE, JSON, RESULT_BYTES_MAX, to_plain, with_frames
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
@@ -52,10 +53,18 @@ class ValueHandler(Handler):
         """Return the policy of a job: of its call, or of the function."""
         return self.retry.with_terms(terms_of(job).retry)
 
-    def write_value(self, value: object, name: str, kind: Any = Any) -> StoredValue:  # noqa: ANN401
+    def write_value(
+        self,
+        value: object,
+        name: str,
+        kind: Any = Any,  # noqa: ANN401
+        *,
+        job: Job | None = None,
+    ) -> StoredValue:
         """Encode a value with the codec of the function's arguments.
 
         Args: name: of what has the value, for the error. kind: the annotation that must fit it.
+          job: of the function, where the value may be kept as a blob.
 
         Raises: BadInput: it cannot be encoded, is too large, or does not fit.
         """
@@ -69,10 +78,15 @@ class ValueHandler(Handler):
                 f"The value of {name} cannot be stored: {text_of(error)}.",
                 hint="Return plain values that fit the annotation of the result.",
             ) from error
+        if job is not None and (blobs := self._payloads.blobs) and blobs.is_large(data, self.name):
+            codec = JSON if way is PLAIN else way.codec
+            closed = data if way is PLAIN else way.closed(data, self.name, BLOB_BYTES_MAX)
+            return StoredValue(BY_ADDRESS, blobs.kept(closed, codec, "value", job))
         if len(data) > RESULT_BYTES_MAX:
             raise BadInput(
                 f"The value of {name} has {len(data)} bytes; {RESULT_BYTES_MAX} are allowed.",
-                hint="Store it elsewhere and return its location.",
+                hint="Keep large values of steps in a folder, Dueline(..., blobs=...), or store "
+                "them elsewhere and return their location.",
             )
         if way is PLAIN:
             return StoredValue(JSON, data)
@@ -102,6 +116,6 @@ class ValueHandler(Handler):
         if codec != JSON:
             form, data = self._payloads.opened(codec, data, self.name, RESULT_BYTES_MAX)
         try:
-            return form.decoder(kind)(data)
+            return with_frames(form.decoder(kind)(data), data)
         except (*DAMAGE, TypeError) as error:
             raise ValueError(text_of(error)) from error

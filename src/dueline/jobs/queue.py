@@ -273,6 +273,7 @@ class Queues:
         jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
+        jobs = jobs if self.engine.blobs is None else self.engine.blobs.placed(jobs)
         recording = self._recording if settings.tells_all else self._store
         if opts and options.awaits is not None:
             jobs = list(dependencies.placed(self.engine, jobs, is_inside=self.is_inside))

@@ -7,7 +7,6 @@ from typing import Any, NoReturn, TypeVar
 
 from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.call_options import is_awaited
-from dueline.core.codec import encode_result
 from dueline.core.errors import (
     BadInput,
     CommitUnknown,
@@ -129,7 +128,7 @@ class Transaction:
             raise BadInput("The transaction and the job belong to different applications.")
         settings = queues.engine.catalog.settings(job.lane.queue)
         is_kept = results.kept_us(job, settings.keep_us) > 0 or is_awaited(job)
-        result = encode_result(value, handler.name) if is_kept else b""
+        result = handler.write_result(value, job) if is_kept else b""
         ended_us = max(queues.engine.time.latest_us(), started_us)
         ended = Ended(job, Done(result), started_us, ended_us)
         attempt = attempt_of(ended, outcome="done", error="")

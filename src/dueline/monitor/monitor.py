@@ -20,6 +20,7 @@ from dueline.core.process_identity import own
 from dueline.durable import removal
 from dueline.monitor import (
     audit,
+    blob_removal,
     dead_workers,
     empty_queues,
     lane_sweep,
@@ -56,6 +57,7 @@ TASKS: Final = (
     MaintenanceTask("finished", cleanup.EVERY_US, cleanup.expire_workflows),
     MaintenanceTask("functions", removal.EVERY_US, removal.remove_ended_functions),
     MaintenanceTask("purge", retention.DEAD_EVERY_US, retention.expire_dead_jobs),
+    MaintenanceTask("blobs", blob_removal.EVERY_US, blob_removal.remove_blobs),
     MaintenanceTask("vanish", empty_queues.EVERY_US, empty_queues.remove_empty_queues),
 )
 

@@ -92,7 +92,11 @@ class Arguments:
         return read
 
     def encode(
-        self, args: Sequence[object], kwargs: Mapping[str, object], form: Form = AS_JSON
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        form: Form = AS_JSON,
+        bytes_max: int = PAYLOAD_BYTES_MAX,
     ) -> bytes:
         """Encode arguments as a body, and check that the handler can decode them.
 
@@ -102,7 +106,7 @@ class Arguments:
         if kwargs or not self._is_plain:
             bound = self._bind(args, kwargs)
             value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
-        body = self._written(value, form)
+        body = self._written(value, form, bytes_max)
         read = self.decode(body, form)
         if not _SCALARS.issuperset(map(type, chain(args, kwargs.values()))):
             self._check_types(args, kwargs, read, form)
@@ -156,7 +160,7 @@ class Arguments:
                     hint=f"Annotate it: `{stars}{name}: {_annotation_of(before)}`.",
                 )
 
-    def _written(self, value: object, form: Form, *, given: int = 0) -> bytes:
+    def _written(self, value: object, form: Form, bytes_max: int, *, given: int = 0) -> bytes:
         try:
             body = form.write(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -166,11 +170,11 @@ class Arguments:
                 hint="Pass plain values (numbers, text, lists, dicts, dataclasses), or name how "
                 "the type is stored: dueline.register_type(...).",
             ) from error
-        if len(body) > PAYLOAD_BYTES_MAX:
+        if len(body) > bytes_max:
             raise BadInput(
-                f"The arguments of {self._task} have {len(body)} bytes; "
-                f"{PAYLOAD_BYTES_MAX} are allowed.",
-                hint="Store the data elsewhere and pass where it is.",
+                f"The arguments of {self._task} have {len(body)} bytes; {bytes_max} are allowed.",
+                hint="Keep large arguments in a folder, Dueline(..., blobs=...), or store the data "
+                "elsewhere and pass where it is.",
             )
         return body
 
@@ -186,19 +190,24 @@ class Arguments:
         return "An argument"
 
     def encode_rest(
-        self, args: Sequence[object], kwargs: Mapping[str, object], given: int, form: Form
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        given: int,
+        form: Form,
+        bytes_max: int = PAYLOAD_BYTES_MAX,
     ) -> bytes:
         """Encode the arguments of a call without the first `given`, which are not known yet.
 
         Raises: as `encode`.
         """
         if not given:
-            return self.encode(args, kwargs, form)
+            return self.encode(args, kwargs, form, bytes_max)
         unknown = [None] * given
         bound = self._bind([*unknown, *args], kwargs)
         rest = bound.args[given:]
         value = {"args": rest, "kwargs": bound.kwargs} if bound.kwargs else rest
-        body = self._written(value, form, given=given)
+        body = self._written(value, form, bytes_max, given=given)
         try:
             call = _call_in(body, form)
             read = self._converted([*unknown, *call.args], call.kwargs, unknown=given)
@@ -208,7 +217,9 @@ class Arguments:
             self._check_types([*unknown, *args], kwargs, read, form)
         return body
 
-    def encode_many(self, calls: Sequence[Sequence[object]]) -> list[bytes]:
+    def encode_many(
+        self, calls: Sequence[Sequence[object]], bytes_max: int = PAYLOAD_BYTES_MAX
+    ) -> list[bytes]:
         """Encode the positional arguments of many calls, as `encode` does for one.
 
         Plain calls without a null are encoded and checked without a Python call for each.
@@ -227,7 +238,7 @@ class Arguments:
                         return bodies
             except (TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError):
                 pass  # a call cannot be stored: reported below
-        return [self.encode(args, {}) for args in calls]
+        return [self.encode(args, {}, AS_JSON, bytes_max) for args in calls]
 
     @cached_property
     def signature(self) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, 
 from dueline.core.attempt import Ending
 from dueline.core.call_options import headers_of
 from dueline.core.clock import asked_span_us, to_datetime
-from dueline.core.codec import AS_JSON, JSON, unknown_kind
+from dueline.core.codec import unknown_kind
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, DuelineError, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
@@ -21,7 +21,8 @@ from dueline.core.retry import ATTEMPTS_MAX, WAIT_US_MAX, Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.context_parameter import takes_first
-from dueline.tasks.payload_codecs import PLAIN, Payloads
+from dueline.tasks.handler_codec import HandlerCodec
+from dueline.tasks.payload_codecs import Payloads
 from dueline.tasks.progress import (
     NO_TOTAL,
     Control,
@@ -414,7 +415,7 @@ KeptLogs = Literal["off", "failed", "all"]
 """Of which attempts the log of a handler is kept."""
 
 
-class Handler:
+class Handler(HandlerCodec):
     """A registered function, with its name, the codec of its arguments and its retry policy.
 
     Args:
@@ -426,6 +427,8 @@ class Handler:
         join: Gives the transaction of an object that is passed to `Context.finish`.
         middleware: Functions that wrap its calls, outermost first.
         logs: Of which attempts its log is kept.
+        large: Size in bytes above which its arguments and results are blobs; None for that of the
+            application.
 
     Raises:
         BadInput: Its annotations cannot be used, or a Context is not its first parameter.
@@ -438,9 +441,6 @@ class Handler:
     """Whether the function is suspended and replayed."""
 
     __slots__ = (
-        "_codec",
-        "_payloads",
-        "arguments",
         "function",
         "is_async",
         "join",
@@ -448,7 +448,6 @@ class Handler:
         "limits",
         "logs",
         "middleware",
-        "name",
         "result_kind",
         "retry",
         "takes_context",
@@ -469,9 +468,11 @@ class Handler:
         join: Join | None = None,
         middleware: object = (),
         logs: KeptLogs = "off",
+        large: int | None = None,
     ) -> None:
         check_value(logs, KeptLogs, "logs")
         self.logs: KeptLogs = logs
+        self.large = large
         self.name = name
         self.join = join or _no_transaction
         self.function = function
@@ -500,31 +501,6 @@ class Handler:
     def _arguments(self, function: Callable[..., Any]) -> Arguments:
         return Arguments(function, self.name, skip=1 if self.takes_context else 0)
 
-    def write(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[int, bytes]:
-        """Encode the arguments of a call; return the codec and the bytes.
-
-        Raises: BadInput: as `Arguments.encode`, or a codec of the application failed.
-        """
-        way = self._payloads.ways.get(self._codec) or self._payloads.way(self._codec)
-        if way is PLAIN:
-            return JSON, self.arguments.encode(args, kwargs)
-        body = self.arguments.encode(args, kwargs, way.form)
-        return way.codec, way.closed(body, self.name)
-
-    def write_many(
-        self, calls: Sequence[tuple[Sequence[object], Mapping[str, object]]]
-    ) -> tuple[int, list[bytes]]:
-        """Encode the arguments of many calls, as `write` does for one."""
-        way = self._payloads.way(self._codec)
-        bodies = [self.arguments.encode(*call, way.form) for call in calls]
-        return way.codec, [way.closed(body, self.name) for body in bodies]
-
-    def write_positional(self, calls: Sequence[Sequence[object]]) -> tuple[int, list[bytes]]:
-        """Encode as `write_many`, for calls without keyword arguments."""
-        if self._payloads.way(self._codec) is PLAIN:
-            return JSON, self.arguments.encode_many(calls)
-        return self.write_many([(call, {}) for call in calls])
-
     def call_here(self, row: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Call the function in this process; a coroutine function returns an awaitable.
 
@@ -552,35 +528,6 @@ class Handler:
             return limits_of_call(self.limits, self.arguments.named(*self.read(codec, body)))
         except BadInput:  # the run of the job reports it
             return ()
-
-    def reads(self, codec: int) -> bool:
-        """Return whether arguments in this codec can be decoded here."""
-        return self._payloads.knows(codec)
-
-    def write_rest(
-        self, args: Sequence[object], kwargs: Mapping[str, object], given: int
-    ) -> tuple[int, bytes]:
-        """Encode as `write`, for a call whose first `given` arguments are not known yet."""
-        way = self._payloads.way(self._codec)
-        return way.codec, way.closed(
-            self.arguments.encode_rest(args, kwargs, given, way.form), self.name
-        )
-
-    def read(
-        self, codec: int, body: bytes, given: bytes = b""
-    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Decode arguments as the annotated types.
-
-        Args: given: the first arguments, which are not in the body, as a JSON array; may be empty.
-
-        Raises: Misfit: they do not fit the function. BadInput: they are damaged.
-        """
-        form = AS_JSON
-        if codec != JSON:
-            form, body = self._payloads.opened(codec, body, self.name)
-        if given:
-            return self.arguments.decode_rest(given, body, form)
-        return self.arguments.decode(body, form)
 
 
 def _no_transaction(_tx: object, _queue: str) -> NoReturn:

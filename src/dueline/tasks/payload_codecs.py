@@ -5,6 +5,7 @@ The field `codec` of a job says how to decode its body:
   0         JSON, the default
   1         MessagePack
   2, 3      the same two, or zlib streams of them: those start with an `x`, which no body does
+  4         the reference of a blob, which says how to decode that (`core.blobs`)
   64 - 127  custom codecs of an application: `decode` returns a byte, one of the numbers above, and
             the body to decode with that codec
 
@@ -13,11 +14,12 @@ Never pickle: bytes from the store choose no code to run.
 
 import re
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from dueline.core.blobs import BLOB_BYTES_MAX, BY_ADDRESS, RESULT_OF, Blobs, expected
 from dueline.core.codec import (
     AS_JSON,
     DEPTH_MAX,
@@ -124,13 +126,23 @@ PLAIN: Final = PayloadFormat(JSON, AS_JSON)
 
 
 class Payloads:
-    """The codecs that an application knows, and the default for its calls; ways: see `way`."""
+    """The codecs that an application knows, and the default for its calls.
+
+    ways: see `way`. blobs: keeps large values; None if they are refused. bytes_max: maximum size of
+    arguments.
+    """
 
     def __init__(self) -> None:
         self._own: dict[int, CustomCodec] = {}
         self._name = "json"
         self._compress_above: int | None = None
         self.ways: dict[str | None, PayloadFormat] = {}
+        self.blobs: Blobs | None = None
+        self.bytes_max = PAYLOAD_BYTES_MAX
+
+    def keep(self, blobs: Blobs) -> None:
+        """Keep large values as blobs."""
+        self.blobs, self.bytes_max = blobs, BLOB_BYTES_MAX
 
     def use(self, codec: str = "json", *, compress_above: int | None = None) -> None:
         """Set how arguments are encoded from now on; all codecs can still be decoded.
@@ -189,8 +201,8 @@ class Payloads:
 
     @property
     def numbers(self) -> Collection[int]:
-        """The numbers of the codecs that were added, now and later."""
-        return self._own.keys()
+        """The numbers of codecs that other applications may not know, now and later."""
+        return self._own.keys() if self.blobs is None else _Numbers(self._own)
 
     def check(self, name: object) -> None:
         """Check that a codec exists.
@@ -222,7 +234,7 @@ class Payloads:
 
     def knows(self, codec: int) -> bool:
         """Return whether bodies in this codec can be decoded."""
-        return _is_ours(codec) or codec in self._own
+        return _is_ours(codec) or codec in self.numbers
 
     def opened(
         self, codec: int, body: bytes, task: str, bytes_max: int = PAYLOAD_BYTES_MAX
@@ -231,6 +243,9 @@ class Payloads:
 
         Raises: BadInput: codec or bytes are invalid. Exceptions of a custom codec propagate.
         """
+        if codec == BY_ADDRESS:
+            codec, body = expected(self.blobs, body).body(body)
+            bytes_max = BLOB_BYTES_MAX
         own = self._own.get(codec)
         if own is not None:
             plain: object = own.decode(*(body, task)[: 1 + own.takes_task])
@@ -238,6 +253,39 @@ class Payloads:
                 raise BadInput(f"The codec {own.name} read {type(plain).__name__}, not bytes.")
             codec, body = plain[0], plain[1:]
         return opened(codec, body, bytes_max)
+
+    def sealed_result(self, data: bytes, task: str, name: str | None) -> tuple[int, bytes]:
+        """Return the codec and the bytes of a result that is kept as a blob.
+
+        Args:
+          data: The result as JSON.
+          task: The task.
+          name: The codec of its arguments; a custom one encrypts the blob.
+
+        Raises: BadInput: as `PayloadFormat.closed`.
+        """
+        way = self.way(name)
+        if way.own is None:
+            return JSON, data
+        way = way._replace(inner=JSON, compress_above=None)
+        return way.codec, way.closed(data, RESULT_OF + task, BLOB_BYTES_MAX)
+
+
+class _Numbers(Collection[int]):
+    """The numbers of custom codecs, and that of blobs."""
+
+    def __init__(self, own: Collection[int]) -> None:
+        self._own = own
+
+    def __contains__(self, number: object) -> bool:
+        return number == BY_ADDRESS or number in self._own
+
+    def __iter__(self) -> Iterator[int]:
+        yield BY_ADDRESS
+        yield from self._own
+
+    def __len__(self) -> int:
+        return len(self._own) + 1
 
 
 def opened(codec: int, body: bytes, bytes_max: int = PAYLOAD_BYTES_MAX) -> tuple[Form, bytes]:
@@ -288,6 +336,8 @@ def as_json(codec: int, body: bytes) -> str:
 
     Raises: BadInput: they are in a custom codec, or damaged.
     """
+    if codec == BY_ADDRESS:
+        return body.decode(errors="replace")
     form, body = opened(codec, body)
     if form is AS_JSON:
         return body.decode(errors="replace")

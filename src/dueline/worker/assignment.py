@@ -5,12 +5,11 @@ from itertools import takewhile
 from typing import Final, NamedTuple, TypeVar
 
 from dueline.core.attempt import Done, Ending, GivenBack
-from dueline.core.codec import encode_result
 from dueline.core.job import Job
 from dueline.core.lane import task_of, tenant_of
 from dueline.durable.suspension import Suspended
 from dueline.tasks.arguments import Misfit
-from dueline.tasks.handler import Context
+from dueline.tasks.handler import Context, Handler
 from dueline.tasks.progress import Progress
 
 Read = TypeVar("Read")
@@ -76,11 +75,13 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
     return sum(1 for _ in takewhile(goes_before, coming))
 
 
-def done_with(assignment: Assignment, context: Context | None, value: object) -> Ending:
+def done_with(
+    assignment: Assignment, handler: Handler, context: Context | None, value: object
+) -> Ending:
     """Return the ending of a job that is done, with its result if that is kept."""
     if not assignment.keep or (context is not None and context.is_settled):
         return NOTHING
-    return NULL if value is None else Done(encode_result(value, assignment.job.task))
+    return NULL if value is None else Done(handler.write_result(value, assignment.job))
 
 
 def fitting(

@@ -91,7 +91,10 @@ class BatchRun:
             return
         if call.is_ended:
             raised, result = call.raised, call.result
-        ending = Raised(raised) if raised is not None else contain(done_with, one, call, result)
+        ending = (
+            Raised(raised) if raised is not None
+            else contain(done_with, one, self._handler, call, result)
+        )  # fmt: skip
         if isinstance(ending, Raised):  # a result that cannot be encoded, say
             ending = judge.ending_of(ending.error, self._handler, one.job)
         self._endings[claim] = judge.end(one.job, call, ending)

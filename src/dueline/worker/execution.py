@@ -164,7 +164,7 @@ class Execution:
             if context is None or not wrapping:
                 ending = _called(assignment, handler, context, is_late)
             else:
-                ending = done_with(assignment, context, None)  # if an error is suppressed
+                ending = done_with(assignment, handler, context, None)  # if an error is suppressed
                 with entered(wrapping, context):
                     ending = _called(assignment, handler, context, is_late)
                 _expect_time(is_late)
@@ -208,7 +208,7 @@ class Execution:
             return await _awaited(assignment, handler, context)
         async with aentered(wrapping, context):
             return await _awaited(assignment, handler, context)
-        return done_with(assignment, context, None)  # an error was suppressed
+        return done_with(assignment, handler, context, None)  # an error was suppressed
 
     def _wrapping(self, handler: Handler) -> tuple[Middleware, ...]:
         """Return what wraps the calls of a handler, outermost first."""
@@ -304,7 +304,7 @@ class Execution:
             value = Variables().run(function, *args)
             if value is None and assignment.keep:
                 return NULL
-            return done_with(assignment, None, value)
+            return done_with(assignment, handler, None, value)
         except BaseException as error:  # noqa: BLE001  (see above)
             return self.ending_of(error, handler, job)
 
@@ -447,12 +447,18 @@ def _called(
     args, kwargs = _arguments(assignment, handler, context)
     value = handler.function(*args, **kwargs)
     _expect_time(is_late)
-    return done_with(assignment, context, value)
+    return done_with(assignment, handler, context, value)
 
 
 async def _awaited(assignment: Assignment, handler: Handler, context: Context | None) -> Ending:
-    args, kwargs = _arguments(assignment, handler, context)
-    return done_with(assignment, context, await handler.function(*args, **kwargs))
+    if not handler.has_blobs:
+        args, kwargs = _arguments(assignment, handler, context)
+        return done_with(assignment, handler, context, await handler.function(*args, **kwargs))
+    from asyncio import to_thread  # noqa: PLC0415  (reading and writing blobs would block the loop)
+
+    args, kwargs = await to_thread(_arguments, assignment, handler, context)
+    value = await handler.function(*args, **kwargs)
+    return await to_thread(done_with, assignment, handler, context, value)
 
 
 def _arguments(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from dueline.core.attempt import Outcome
-from dueline.core.call_options import StepPlace, read_options
+from dueline.core.call_options import StepPlace, flow_of, read_options
 from dueline.core.clock import DAY_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import created_us
@@ -65,11 +65,6 @@ def _place_in(opts: bytes) -> StepPlace | None:
         return read_options(opts).step
     except StoreCorrupt:  # the worker that runs the job reports it
         return None
-
-
-def flow_of(job_id: JobId, step: int) -> JobId:
-    """Return the id of the workflow of a step: the ids of its steps count up from it."""
-    return JobId((int.from_bytes(job_id) - step - 1).to_bytes(16))
 
 
 def job_of(flow: JobId, step: int) -> JobId:

@@ -89,7 +89,7 @@ def begin(
     for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
         if engine.catalog.settings(queue).quotas:
             admit(queue, tenant, count)
-    return Start(flow, layout, jobs)
+    return Start(flow, layout, jobs if engine.blobs is None else engine.blobs.placed(jobs))
 
 
 def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepCall) -> Job:

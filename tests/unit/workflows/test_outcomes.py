@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dueline.core.attempt import Done, Ended, Outcome
-from dueline.core.call_options import CallOptions, CallTerms, StepPlace
+from dueline.core.call_options import CallOptions, CallTerms, StepPlace, flow_of
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import Ids
@@ -75,7 +75,7 @@ def test_a_done_step_is_read_as_it_was_recorded(
     assert records.ended(store, FLOW, block) == {step}
     assert records.ends(store, FLOW, [block + 1]) == {}
     assert records.step_of(job) == (FLOW, step)
-    assert records.flow_of(job.id, step) == FLOW
+    assert flow_of(job.id, step) == FLOW
 
 
 def test_successes_of_all_kinds_are_stored_in_one_group(

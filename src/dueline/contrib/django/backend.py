@@ -30,6 +30,7 @@ from dueline.contrib.django.contract import (
     task_enqueued,
 )
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
+from dueline.core.blobs import whole
 from dueline.core.call_options import read_options
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, ConfigError, NotFound
@@ -239,7 +240,9 @@ class DuelineBackend(BaseTaskBackend):
             error = (outcome.error or outcome.state, outcome.traceback)
             call, ended_us = results.UNKNOWN_CALL, outcome.ended_us
             return results.result_of(unknown, call, job_id, status, error=error, ended_us=ended_us)
-        kept = results.read_call(decode_result(outcome.value, Any))
+        kept = results.read_call(
+            decode_result(whole(self.app.queues.engine.blobs, outcome.value), Any)
+        )
         known = self.app.known_at(kept.task) if kept else None
         if kept is None or known is None:
             return None

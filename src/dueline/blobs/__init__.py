@@ -1,0 +1,1 @@
+"""Places of blobs: a folder, or what fsspec reaches."""

@@ -1,0 +1,1 @@
+"""Blobs: large arguments and results, on every store."""
