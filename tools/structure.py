@@ -15,8 +15,8 @@ ROOT = "dueline"
 SPLIT = ("stores", "spark")
 """Packages whose subpackages count by themselves."""
 
-PACKAGES_MAX = 33
-ARROWS_MAX = 157
+PACKAGES_MAX = 34
+ARROWS_MAX = 158
 CHAIN_MAX = 10
 
 
