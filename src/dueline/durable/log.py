@@ -441,7 +441,7 @@ class Log:
         return [
             row_of_record(
                 self._job, head.at_us, described(self._place.generation, key, head),
-                self._engine.ids.token(),
+                self._engine.ids.token(), took_us=head.took_us,
             )
             for key, (head, _) in records
         ]  # fmt: skip

@@ -80,7 +80,7 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
     )  # fmt: skip
 
 
-def row_of_record(job: Job, at_us: int, text: str, cause: bytes) -> Row:
+def row_of_record(job: Job, at_us: int, text: str, cause: bytes, *, took_us: int = 0) -> Row:
     """Return the row of a record of a durable function.
 
     Args:
@@ -88,8 +88,12 @@ def row_of_record(job: Job, at_us: int, text: str, cause: bytes) -> Row:
         at_us: When it was recorded.
         text: What it says; see `dueline.durable.log.described`.
         cause: Random, the same for a repeat of the write.
+        took_us: How long the last attempt of a step ran; 0 if none is measured.
     """
-    return row_of_event(happened(job, RECORDED, at_us, error=text), job, cause)
+    event = happened(job, RECORDED, at_us, error=text)
+    if took_us:
+        event.started_us = at_us - took_us
+    return row_of_event(event, job, cause)
 
 
 def is_end(event: Attempt) -> bool:

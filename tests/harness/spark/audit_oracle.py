@@ -197,6 +197,8 @@ def _of_order(run: Run) -> Iterator[Fault]:
         if before["outcome"] == "crashed":
             if line["claimed"] < before["ended"]:
                 yield "before the lease ended", attempt
+        elif before["outcome"] in ("suspended", "restarted", "stopped", "given_back"):
+            continue
         elif before["ended"] > line["claimed"] + EARLY_US_MAX:
             yield "late verdict", attempt
         if line["claimed"] < before["claimed"] - EARLY_US_MAX:

@@ -179,6 +179,9 @@ def test_the_records_are_a_view(past: Past, spark: Any) -> None:
     for source in ({"lake": past.folder / "lake"}, {"store": past.app.url}):
         names = register(spark, prefix="f_", **source)
         columns = ("kind", "position", "name", "state", "registers_undo")
+        assert {row.kind for row in spark.table("f_steps").where("run_us >= 0").collect()} == {
+            "step", "undo",
+        }  # fmt: skip
         records = spark.table("f_steps").where(f"job_id = '{job_id}'")
         records = records.where("kind IN ('step', 'undo', 'end')").orderBy("recorded", "position")
         found = records.select(*columns).collect()

@@ -151,9 +151,17 @@ broken AS (
                 THEN CASE WHEN is_end THEN 'two ends' ELSE 'after its end' END END,
             CASE WHEN before = 'crashed' AND claimed_us < before_ended_us
                 THEN 'before the lease ended' END,
-            CASE WHEN before <> 'crashed' AND before_ended_us > claimed_us + :early_us
-                THEN 'late verdict' END,
-            CASE WHEN claimed_us < before_claimed_us - :early_us THEN 'time went back' END,
+            -- Jobs that are due at once after an attempt keep their first time. So a claim whose
+            -- worker read its clock first, and then waited for the store, may find them.
+            CASE WHEN before NOT IN (
+                    'crashed', 'suspended', 'restarted', 'stopped', 'given_back'
+                )
+                AND before_ended_us > claimed_us + :early_us THEN 'late verdict' END,
+            CASE WHEN claimed_us < before_claimed_us - :early_us
+                AND coalesce(
+                    before NOT IN ('suspended', 'restarted', 'stopped', 'given_back'), true
+                )
+                THEN 'time went back' END,
             CASE WHEN NOT array_contains(tasks, task) AND (enqueues > 0 OR task <> first_task)
                 THEN 'another task' END,
             CASE WHEN NOT array_contains(queues, queue) AND (enqueues > 0 OR queue <> first_queue)

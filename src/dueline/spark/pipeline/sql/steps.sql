@@ -2,6 +2,7 @@
 -- Views: rows (the history). `registers_undo`: the step is to be undone if the function fails.
 SELECT DISTINCT
     queue, id, job_id, enqueued, task, tenant, attempt, ended AS recorded,
+    unix_micros(ended) - unix_micros(started) AS run_us,
     CAST(split_part(error, ' ', 1) AS INT) AS generation,
     split_part(error, ' ', 2) AS position,
     split_part(error, ' ', 3) AS kind,
