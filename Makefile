@@ -109,6 +109,7 @@ words: $(VENV)/.project ## find words that the project does not use (tools/words
 reference: $(VENV)/.project ## write the generated parts of docs/reference from the code and the tests
 	$(PY) -m tools.reference
 	$(PY) -m tools.features
+	$(PY) -m tools.public_api
 
 structure: $(VENV)/.project ## count packages, imports, lines, and questions about the kind of store
 	$(PY) -m tools.structure

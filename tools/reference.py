@@ -91,29 +91,32 @@ def _details() -> str:
 def _section(words: str, command: Any) -> str:  # noqa: ANN401  (see above)
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
-    usage = " ".join([words, *map(_usage, arguments), *["[OPTIONS]"] * bool(options)])
+    usage = " ".join([words, *map(usage_of, arguments), *["[OPTIONS]"] * bool(options)])
     text, _, example = inspect.cleandoc(command.help).partition("Example: ")
     block = usage if not example else f"{usage}\n\n$ {example.strip()}"
     parts = [f"### {words}\n", f"{text.strip()}\n", f"```text\n{block}\n```\n"]
     if arguments or options:
-        rows = [[_code(_usage(one)), "", _meaning(one)] for one in arguments]
-        rows += [[_flags(one), _default(one), _meaning(one)] for one in options]
+        rows = [[_code(usage_of(one)), "", _meaning(one)] for one in arguments]
+        rows += [[flags(one), default_of(one), _meaning(one)] for one in options]
         parts.append(_table(["argument or option", "default", "meaning"], rows))
     return "\n".join(parts)
 
 
-def _usage(argument: Any) -> str:  # noqa: ANN401  (see above)
+def usage_of(argument: Any) -> str:  # noqa: ANN401  (see above)
+    """Return how an argument stands in a usage line."""
     word = f"{argument.metavar}{'...' if argument.nargs == -1 else ''}"
     return word if argument.required else f"[{word}]"
 
 
-def _flags(option: Any) -> str:  # noqa: ANN401  (see above)
+def flags(option: Any) -> str:  # noqa: ANN401  (see above)
+    """Return the words of an option, with its metavar."""
     words = [*option.opts, *option.secondary_opts]
     metavar = "" if option.is_flag else f" {option.metavar or '|'.join(option.type.choices)}"
     return ", ".join(_code(f"{word}{metavar if word == words[-1] else ''}") for word in words)
 
 
-def _default(option: Any) -> str:  # noqa: ANN401  (see above)
+def default_of(option: Any) -> str:  # noqa: ANN401  (see above)
+    """Return the default of an option as code; empty if it has none."""
     if option.required:
         return "required"
     if option.is_flag:
@@ -135,7 +138,7 @@ def _global_options() -> str:
     options = [one for one in root.params if one.name in ("store", "app", "output")]
     return _table(
         ["option", "default", "meaning"],
-        ([_flags(one), _default(one), _meaning(one)] for one in options),
+        ([flags(one), default_of(one), _meaning(one)] for one in options),
     )
 
 
@@ -248,7 +251,7 @@ def _operations() -> str:
 
 def _operation(head: str, one: Any, schemas: Mapping[str, Any]) -> str:  # noqa: ANN401  (JSON)
     rows = [
-        [_code(field["name"]), field["in"], _kind(field["schema"]), _bounds(field["schema"])]
+        [_code(field["name"]), field["in"], kind_of(field["schema"]), _bounds(field["schema"])]
         for field in one["parameters"]
         if field["in"] != "path"
     ]
@@ -256,23 +259,23 @@ def _operation(head: str, one: Any, schemas: Mapping[str, Any]) -> str:  # noqa:
         schema = schemas[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
         needed = schema.get("required", ())
         rows += [
-            [_code(name), "body" + ", required" * (name in needed), _kind(field), _bounds(field)]
+            [_code(name), "body" + ", required" * (name in needed), kind_of(field), _bounds(field)]
             for name, field in schema["properties"].items()
         ]
     text = f"### {head}\n\n{one['summary']}. {one['description']}\n"
     return text + ("\n" + _table(["field", "in", "type", "limits"], rows) if rows else "")
 
 
-def _kind(schema: Any) -> str:  # noqa: ANN401  (JSON)
+def kind_of(schema: Any) -> str:  # noqa: ANN401  (JSON)
     """Return the type of a field in words."""
     if "$ref" in schema:
         return schema["$ref"].rpartition("/")[2]  # type: ignore[no-any-return]  # JSON
     if "anyOf" in schema:
-        return " or ".join(_kind(one) for one in schema["anyOf"] if one.get("type") != "null")
+        return " or ".join(kind_of(one) for one in schema["anyOf"] if one.get("type") != "null")
     if "enum" in schema:
         return ", ".join(_code(one) for one in schema["enum"])
     kind: str = schema.get("format", schema.get("type", "any JSON"))
-    return f"array of {_kind(schema['items'])}" if schema.get("items") else kind
+    return f"array of {kind_of(schema['items'])}" if schema.get("items") else kind
 
 
 def _bounds(schema: Any) -> str:  # noqa: ANN401  (JSON)
@@ -316,7 +319,7 @@ MADE_BY_CALLERS: Final = frozenset((
 ))  # fmt: skip
 """Classes whose objects users make; dueline makes those of the others."""
 
-_HIDDEN: Final = frozenset(
+HIDDEN: Final = frozenset(
     (
         *("case_of", "declare", "join", "of_case", "queues_of", "serving", "switched", "terms"),
         *("wait_us", "wants", "watch", "with_terms"),
@@ -331,7 +334,7 @@ def _owner(name: str) -> str:
 
 def _is_public(owner: str, name: str, method: object) -> bool:
     is_method = inspect.isfunction(method) or isinstance(method, classmethod | staticmethod)
-    return is_method and not name.startswith("_") and name not in _HIDDEN and owner != "Payloads"
+    return is_method and not name.startswith("_") and name not in HIDDEN and owner != "Payloads"
 
 
 def _parameters(signature: inspect.Signature) -> str:
