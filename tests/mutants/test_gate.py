@@ -20,6 +20,7 @@ from tests.harness.ground import Ground
 from tests.harness.queues import queues_on
 from tests.integration.wakeups import test_sockets
 from tests.mutants import (
+    batches,
     births,
     cancels,
     claims,
@@ -53,10 +54,12 @@ from tests.stores import (
     test_late_landing,
 )
 from tests.stores.cassandra import test_pieces
+from tests.unit.batches import test_ends
 from tests.unit.coordination import test_steps
 from tests.unit.core import test_ids, test_watermark
 from tests.unit.durable import test_bad_input, test_generations, test_replays
 from tests.unit.jobs import (
+    test_batch_slices,
     test_changes,
     test_claim_races,
     test_decisions,
@@ -217,6 +220,7 @@ REPLACED = by(
     fault=Fault.BEFORE,
 )
 OLD_CLAIM = by(test_progress.test_an_old_claim_changes_nothing_once_a_later_one_began)
+LEFT_SLICE = by(test_batch_slices.test_only_what_is_missing_is_inserted)
 SLOW_JOB = by(test_buffer.test_what_waits_behind_a_slow_job_is_released_in_time)
 REDRIVE = by(test_races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
 
@@ -513,6 +517,14 @@ MUTANTS = (
            by(test_advancing.test_the_others_of_a_group_are_cancelled_while_no_worker_is_free)),
     Mutant("W9", flows.what_undoes_is_never_needless,
            by(test_undoing.test_what_undoes_runs_where_something_failed_and_nowhere_else)),
+    Mutant("I1", batches.a_slice_replaces_any_head, by(test_batch_slices.test_one_slice_is_stored)),
+    Mutant("I2", batches.a_slice_that_was_left_stays_so, LEFT_SLICE),
+    Mutant("I2", batches.what_has_ended_is_inserted_again, LEFT_SLICE),
+    Mutant("I3", batches.ends_are_named_by_their_kind, by(test_ends.test_no_end_is_overwritten)),
+    Mutant("I3", batches.a_whole_record_is_deleted, by(test_ends.test_a_whole_record_stays)),
+    Mutant("I3", batches.ends_are_no_effects, by(test_batch_slices.test_ends_are_effects)),
+    Mutant("I4", batches.a_retry_is_not_noted, by(test_batch_slices.test_a_retry_has_not_ended)),
+    Mutant("I4", batches.the_first_end_counts, by(test_ends.test_the_last_end_of_a_job_counts)),
     Mutant("D5", functions.compensations_that_a_replay_misses_are_left_out,
            on_bench(test_replays.test_an_end_whose_compensations_are_not_all_reached_stops)),
     Mutant("D7", functions.what_a_wait_noted_is_not_compared,

@@ -429,6 +429,10 @@ class Operations:
             lambda: semaphore.define(engine.store, name, capacity, ids=engine.ids),
         )
 
+    def batch(self, what: str, name: str, change: Callable[[], T]) -> T:
+        """Change the jobs of a batch: "retry" or "cancel"; `change` does it."""
+        return self._recorded(f"{what} batch", name, change)
+
     def workflow(self, what: str, flow: JobId) -> BulkResult:
         """Retry the dead steps of a workflow, or cancel its steps.
 

@@ -172,9 +172,12 @@ class Batch(Generic[R_co]):
 
     def failures(self) -> Iterator[BatchItem[R_co]]:
         """Yield the jobs that have ended without a result until now, in the order of the items."""
-        for number, states in sorted(self._ends().items()):
+        yield from self._failures_in(self._ends())
+
+    def _failures_in(self, slices: Slices) -> Iterator[BatchItem[R_co]]:
+        for number, states in sorted(slices.items()):
             failed = ends.ended_in(states) & ~states.get(DONE, 0)
-            for part in parts_of(ends.positions_in(number, failed), RANGE):
+            for part in parts_of(ends.positions_in(number, failed), _FOUND_AT_ONCE):
                 yield from self._items_of(self._read(part, {number: states}))
 
     def retry_failed(self) -> int:
@@ -443,3 +446,14 @@ async def _in_threads(parts: Iterator[Any]) -> AsyncIterator[Any]:
 
     while (part := await to_thread(next, parts, None)) is not None:
         yield part
+
+
+def glance(batch: Batch[R_co]) -> tuple[BatchCounts, Iterator[BatchItem[R_co]]]:
+    """Return how many jobs are in each state, and those that failed, without any write.
+
+    For pages and lists: `Batch.counts` also completes and joins what others left.
+    """
+    store, known = batch._queues.engine.store, batch._batch  # noqa: SLF001  (of this module)
+    slices = ends.read(store, known.id)
+    counts = _counts(records.head_of(store, known.id).items, slices)
+    return counts, batch._failures_in(slices)  # noqa: SLF001

@@ -104,9 +104,9 @@ def named(records: Records, name: str) -> Batch | None:
     return None if record is None else decode(record.value, Batch)
 
 
-def listed(records: Records) -> Iterator[Batch]:
-    """Yield all batches, in the order of their names."""
-    for record in records_in(records, PARTITION):
+def listed(records: Records, *, after: str | None = None) -> Iterator[Batch]:
+    """Yield the batches after a name, in the order of their names."""
+    for record in records_in(records, PARTITION, after=after):
         yield decode(record.value, Batch)
 
 

@@ -17,6 +17,7 @@ from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound, Stor
 from dueline.core.logging import enable_loggers
 from dueline.web.http_api.application import routes_of
 from dueline.web.pages import (
+    batches,
     functions,
     jobs,
     login,
@@ -82,7 +83,19 @@ def dashboard(
     """
     enable_loggers()
     access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
-    modules = (overview, jobs, queues, work, workflows, functions, streams, store, metrics, login)
+    modules = (
+        overview,
+        jobs,
+        queues,
+        work,
+        workflows,
+        functions,
+        batches,
+        streams,
+        store,
+        metrics,
+        login,
+    )
     site = Site(app, Redaction(redact), title or mask(app.url), tasks)
     pages = Starlette(
         routes=[

@@ -86,13 +86,21 @@ def test_many_records_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ends.read(records, BATCH) == joined
 
 
-def test_a_record_that_holds_all_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ends, "RECORDS_MAX", 2)
+def test_a_whole_record_stays() -> None:
     records = store()
     write(records, end(1), end(2))
     write(records, end(2))
-    ends.join(records, BATCH, NOW_US)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ends, "RECORDS_MAX", 2)
+        ends.join(records, BATCH, NOW_US)
     assert states_of(ends.join(records, BATCH, NOW_US)) == {1: DONE, 2: DONE}
+
+
+def test_no_end_is_overwritten() -> None:
+    records = store()
+    write(records, end(1), end(2))
+    write(records, end(1), end(3))
+    assert states_of(ends.read(records, BATCH)) == dict.fromkeys((1, 2, 3), DONE)
 
 
 def test_a_damaged_record_is_named() -> None:

@@ -6,12 +6,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dueline import Dueline, Retry
+from dueline.api.batch_map import new_batch, opened
 from dueline.batches.records import Head, head_of, named
+from dueline.core.codec import JSON
 from dueline.core.job import Job
 from dueline.core.store import Group
-from dueline.jobs.batch_slices import current_head
+from dueline.jobs.batch_slices import current_head, store_slice
+from dueline.jobs.queue import EnqueueRequest
+from dueline.stores.memory.store import MemoryStore
 from tests.harness.addresses import world_of
 from tests.harness.batch_stage import ITEMS, Stage
+from tests.harness.clocks import HandClock
 from tests.harness.durable_stage import DisturbedStore
 from tests.harness.lives import Stopped
 
@@ -30,13 +36,12 @@ class AddsNoted(DisturbedStore):
         return super().together(groups)
 
 
-def inserted(folder: Path, number: int) -> tuple[int, int] | None:
+def inserted(number: int) -> tuple[int, int] | None:
     """Stop a producer before a call, run the jobs, and complete the slice.
 
     Returns: how many jobs were inserted, and how many had not run; None if no slice was left.
     """
-    folder.mkdir()
-    with world_of("steps", folder) as world:
+    with world_of("steps", Path()) as world:
         stage = Stage(world.store, world.clock)
         store = DisturbedStore(world.store, number, "stop", lambda: None)
         with suppress(Stopped):
@@ -52,8 +57,44 @@ def inserted(folder: Path, number: int) -> tuple[int, int] | None:
         return len(watched.added), ITEMS - len(stage.calls)
 
 
-def test_only_what_is_missing_is_inserted(tmp_path: Path) -> None:
+def test_only_what_is_missing_is_inserted() -> None:
     logging.getLogger("dueline").setLevel(logging.CRITICAL)
-    left = [inserted(tmp_path / str(number), number) for number in range(1, 30)]
+    left = [inserted(number) for number in range(1, 30)]
     answers = {answer for answer in left if answer is not None}
     assert answers == {(0, 0), (ITEMS, ITEMS)}
+
+
+def test_one_slice_is_stored() -> None:
+    stage = Stage(MemoryStore(clock := HandClock()), clock)
+    app = stage.process(stage.store)
+    queues = app.queues
+    batch = opened(queues.engine, new_batch(queues.engine, "b", "note", "default", has_keys=False))
+    read = current_head(queues.engine, batch)
+    calls = EnqueueRequest("default", "note", JSON, [b"[0]", b"[1]"])
+    stored = store_slice(queues, batch, read, calls, check=0, keys=b"")
+    assert stored is not None
+    assert store_slice(queues, batch, read, calls, check=0, keys=b"") is None
+    assert current_head(queues.engine, batch) == stored[0]
+
+
+def test_ends_are_effects() -> None:
+    with world_of("steps", Path()) as world:
+        stage = Stage(world.store, world.clock)
+        batch = stage.map(world.store, keyed=False)
+        stage.drain()
+        assert batch.counts().done == ITEMS
+
+
+def test_a_retry_has_not_ended() -> None:
+    app = Dueline("memory://")
+
+    @app.task(name="fail", retry=Retry(attempts=1))
+    def fail(_: int) -> None:
+        raise ValueError
+
+    batch = fail.map([1])
+    app.run_worker(burst=True)
+    assert batch.counts().dead == 1
+    batch.retry_failed()
+    assert batch.counts().left == 1
+    app.close()

@@ -16,7 +16,7 @@ from tests.harness.web import Shop, serving
 CHROMIUM = Path("/usr/bin/chromium")
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 PATHS = ("/", "/jobs", "/jobs?q=state:dead", "/dead", "/queues", "/queues/mail", "/workers",
-         "/tasks", "/schedules", "/limits", "/workflows", "/functions", "/streams",
+         "/tasks", "/schedules", "/limits", "/workflows", "/functions", "/batches", "/streams",
          "/audit")  # fmt: skip
 
 pytestmark = [pytest.mark.long, pytest.mark.no_cover, pytest.mark.xdist_group("browser")]

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dueline.api.batch import Batch
-from dueline.api.batch_views import BatchCounts
+from dueline.api.batch import Batch, glance
 from dueline.api.batches import batch_named
 from dueline.batches import records
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
@@ -52,7 +51,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
     with session_of(context).queues() as queues:
         batch = batch_named(queues, name)
         handle = _handle(queues, batch)
-        failed = islice(handle.failures(), FAILURES_SHOWN)
+        failed = islice(glance(handle)[1], FAILURES_SHOWN)
         lines: list[Entry] = [
             {"item": item.index, "id": item.job.id, "state": item.status, "error": item.error}
             for item in failed
@@ -123,7 +122,7 @@ def _handle(queues: Queues, batch: records.Batch) -> Batch[object]:
 
 
 def _entry(batch: records.Batch, handle: Batch[object]) -> Entry:
-    counts: BatchCounts = handle.counts()
+    counts, _ = glance(handle)
     return {
         "batch": batch.name,
         "task": batch.task,
