@@ -1,21 +1,19 @@
 """Handles on batches."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from dueline.api.batch_progress import shown
 from dueline.api.batch_views import BatchCounts, BatchItem
 from dueline.api.handle import REPORT_AFTER_US, REPORT_EVERY_US, R_co, twin
-from dueline.api.job_handle import Job
+from dueline.api.job_handle import Job, decoded
 from dueline.batches import ends, records
 from dueline.batches.ends import AGAIN, DONE, SLICE, Slices
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import Outcome
 from dueline.core.batch_ids import ids_at
 from dueline.core.clock import Clock, pauses
-from dueline.core.codec import AS_JSON, DAMAGE, decode_result
 from dueline.core.errors import JobFailed, NotFound
 from dueline.core.logging import log
 from dueline.core.pagination import parts_of
@@ -399,15 +397,7 @@ class Batch(Generic[R_co]):
                     yield error
 
     def _decoded(self, values: Sequence[str]) -> Sequence[Any]:
-        """Decode results, together if all are of the type that the handler returns."""
-        if (blobs := self._queues.engine.blobs) is not None:
-            values = [blobs.whole(value) for value in values]
-        kind: Any = list[self._kind]  # type: ignore[name-defined]  # it is a type
-        with suppress(*DAMAGE, UnicodeEncodeError):
-            decoded: list[Any] = AS_JSON.decoder(kind)(f"[{','.join(values)}]".encode())
-            if len(decoded) == len(values):
-                return decoded
-        return [decode_result(value, self._kind) for value in values]
+        return decoded(self._queues, values, self._kind)
 
     def _unkept(self, position: int, slices: Slices) -> Outcome:
         """Return what is known of a job without a result."""

@@ -1,12 +1,13 @@
 """Results of many jobs, read together."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from dueline.api.connection import Connection
 from dueline.api.handle import R_co
-from dueline.api.job_handle import Job
+from dueline.api.job_handle import Job, decoded
 from dueline.core.clock import SECOND_US, pauses
 from dueline.core.errors import BadInput, JobFailed, NotFound
 from dueline.core.job import JobId
@@ -50,15 +51,10 @@ class Gathering(Connection):
             BadInput: One of `jobs` is no handle on a job of this application.
         """
         handles = _checked(jobs, self.queues)
-        by_id: dict[JobId, Any] = {}
-        for job, found in self._ended(handles, timeout):
-            try:
-                by_id[job._id] = _value(job, found)  # noqa: SLF001  (of the same package)
-            except (JobFailed, NotFound) as error:
-                if not return_exceptions:
-                    raise
-                by_id[job._id] = error  # noqa: SLF001
-        return [by_id[job._id] for job in handles]  # noqa: SLF001
+        by_id: dict[JobId, Found | None] = {}
+        for some in self._ended(handles, timeout):
+            by_id |= some
+        return _results(handles, by_id, self.queues, return_exceptions=return_exceptions)
 
     def as_completed(
         self, jobs: Iterable[Job[R_co]], timeout: timedelta | float | None = None
@@ -73,8 +69,10 @@ class Gathering(Connection):
             TimeoutError: Some jobs have not ended in time.
             BadInput: One of `jobs` is no handle on a job of this application.
         """
-        for job, _ in self._ended(_checked(jobs, self.queues), timeout):
-            yield job
+        handles = _checked(jobs, self.queues)
+        by_id = {job._id: job for job in handles}  # noqa: SLF001
+        for some in self._ended(handles, timeout):
+            yield from map(by_id.__getitem__, some)
 
     async def agather(
         self,
@@ -119,32 +117,32 @@ class Gathering(Connection):
 
     def _ended(
         self, handles: Sequence[Job[R_co]], timeout: timedelta | float | None
-    ) -> Iterator[tuple[Job[R_co], Found | None]]:
-        """Yield each job once it has ended, with how; None if nothing is known of it."""
+    ) -> Iterator[dict[JobId, Found | None]]:
+        """Yield jobs that have ended, with how, after each read; None if it is not known."""
         engine = self.queues.engine
-        left = {job._id: job for job in handles}  # noqa: SLF001
+        left = dict.fromkeys(job._id for job in handles)  # noqa: SLF001
         took_s = 0.0
         with engine.endings.waiting(*left) as event:
             for pause_s in pauses(self._clock, timeout):
                 if pause_s:
                     engine.endings.wait(event, self._clock, max(pause_s, _SHARE * took_s))
                 began_us = self._clock.monotonic_us()
-                ids = list(left)
-                ended = answer_of(engine.store, lambda ids=ids: _ends_of(self.queues, ids))  # type: ignore[misc]
+                ended = answer_of(engine.store, partial(_ends_of, self.queues, list(left)))
                 took_s = (self._clock.monotonic_us() - began_us) / SECOND_US
-                for job_id, found in ended:
-                    yield left.pop(job_id), found
+                if ended:
+                    yield ended
+                    left = dict.fromkeys(job_id for job_id in left if job_id not in ended)
                 if not left:
                     return
         raise TimeoutError(f"{len(left)} of {len(handles)} jobs have not ended.")
 
 
-def _ends_of(queues: Queues, ids: Sequence[JobId]) -> list[tuple[JobId, Found | None]]:
+def _ends_of(queues: Queues, ids: Sequence[JobId]) -> dict[JobId, Found | None]:
     """Return the jobs that have ended, in their order, and how."""
     store = queues.engine.store
     kept = results.read_many(store, ids)
     ended: dict[JobId, Found | None] = {
-        job_id: Found(outcome.state, None, outcome) for job_id, outcome in kept.items()
+        job_id: Found(kept[job_id].state, None, kept[job_id]) for job_id in ids if job_id in kept
     }
     for part in parts_of((job_id for job_id in ids if job_id not in kept), _FOUND_AT_ONCE):
         for job_id, row in zip(part, store.find(part), strict=True):
@@ -152,7 +150,7 @@ def _ends_of(queues: Queues, ids: Sequence[JobId]) -> list[tuple[JobId, Found | 
                 ended[job_id] = _found(queues, job_id)  # it has ended since, or is unknown
             elif (found := queues.found_in(row)).outcome or found.status in ("dead", "expired"):
                 ended[job_id] = found
-    return [(job_id, ended[job_id]) for job_id in ids if job_id in ended]
+    return ended
 
 
 def _found(queues: Queues, job_id: JobId) -> Found | None:
@@ -160,6 +158,35 @@ def _found(queues: Queues, job_id: JobId) -> Found | None:
         return queues.find(job_id)
     except NotFound:
         return None
+
+
+def _results(
+    handles: Sequence[Job[Any]],
+    ended: Mapping[JobId, Found | None],
+    queues: Queues,
+    *,
+    return_exceptions: bool,
+) -> list[Any]:
+    """Return the results of jobs, in the order of their handles.
+
+    Raises: JobFailed, NotFound: As `Job.result`, unless errors are returned.
+    """
+    if len({job._kind for job in handles}) == 1:  # noqa: SLF001  (as after `enqueue_many`)
+        found = [ended[job._id] for job in handles]  # noqa: SLF001
+        values = [
+            each.outcome.value for each in found if each and each.status == "done" and each.outcome
+        ]
+        if len(values) == len(handles):
+            return list(decoded(queues, values, handles[0]._kind))  # noqa: SLF001
+    answers: list[Any] = []
+    for job in handles:
+        try:
+            answers.append(_value(job, ended[job._id]))  # noqa: SLF001
+        except (JobFailed, NotFound) as error:
+            if not return_exceptions:
+                raise
+            answers.append(error)
+    return answers
 
 
 def _value(job: Job[R_co], found: Found | None) -> R_co:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -12,7 +13,7 @@ from dueline.core.attempt import read_epitaph
 from dueline.core.blobs import whole
 from dueline.core.call_options import carried_by, headers_of, tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
-from dueline.core.codec import decode_result
+from dueline.core.codec import AS_JSON, DAMAGE, decode_result
 from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue
@@ -323,6 +324,17 @@ class Job(Handle[R_co]):
     aretry = twin(retry)
     areschedule = twin(reschedule)
     asignal = twin(signal)
+
+
+def decoded(queues: Queues, values: Sequence[str], kind: Any) -> Sequence[Any]:  # noqa: ANN401
+    """Decode results of one type, together if all of them are of it."""
+    if (blobs := queues.engine.blobs) is not None:
+        values = [blobs.whole(value) for value in values]
+    with suppress(*DAMAGE, UnicodeEncodeError):
+        some: list[Any] = AS_JSON.decoder(list[kind])(f"[{','.join(values)}]".encode())
+        if len(some) == len(values):
+            return some
+    return [decode_result(value, kind) for value in values]
 
 
 def parse_id(text: str | bytes) -> JobId:

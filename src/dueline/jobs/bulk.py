@@ -168,7 +168,7 @@ def drain(
     began_us = clock.monotonic_us()
     while True:
         asked_us = clock.monotonic_us()
-        counts = count(engine, queue, ())
+        counts = count(engine, queue, (), whole=True)
         tell(counts)
         now_us = clock.monotonic_us()
         if not counts.living():

@@ -9,10 +9,11 @@ from dueline.admin.health import Report, examine
 from dueline.coordination.worker_registry import present
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US, StoreTime
-from dueline.core.codec import encode
+from dueline.core.codec import JSON, encode
 from dueline.core.store import Move
 from dueline.jobs.completion import finish_of
 from dueline.jobs.counts import Counts, count
+from dueline.jobs.queue import EnqueueRequest
 from tests.harness.swaps import swap
 from tests.harness.world import KINDS, World, world_on
 
@@ -117,3 +118,14 @@ def test_damage_is_bad(
 
     monkeypatch.setattr(world.store, "describe", describe)
     assert verdicts(examine(world.queues.engine))["integrity"] == verdict
+
+
+@pytest.mark.parametrize("many", [1, 9, 10, 11, 100, 2047, 2049, 3000])
+def test_jobs_beyond_the_maximum_are_counted(world: World, many: int) -> None:
+    engine = world.queues.engine
+    request = EnqueueRequest("q", "task", JSON, [b"[]"] * many)
+    world.queues.enqueue(request)
+    world.queues.enqueue(request._replace(due_us=world.now_us + 3600 * SECOND_US, tenant="t"))
+    counts = count(engine, "q", (), most=10, whole=True)
+    assert (counts.living(), counts.is_capped) == (2 * many, False)
+    assert count(engine, "q", ()).ready == many == counts.ready

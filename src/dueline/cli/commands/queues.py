@@ -56,7 +56,8 @@ def list_queues(context: typer.Context) -> None:
     """List queues with their job counts."""
     with session_of(context).queues() as opened:
         workers = live_workers(opened.engine)
-        counts = [count(opened.engine, name, workers) for name in opened.engine.catalog.names()]
+        names = opened.engine.catalog.names()
+        counts = [count(opened.engine, name, workers, whole=True) for name in names]
         shown = [numbers_of(count) for count in counts]
         Output.of(context, opened.engine).entries(shown, COLUMNS, count=len(shown))
     _note_capped(counts)
@@ -70,7 +71,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
         workers = [worker for worker in live_workers(opened.engine) if name in worker.queues]
-        counts = count(opened.engine, name, workers)
+        counts = count(opened.engine, name, workers, whole=True)
         settings = opened.engine.catalog.settings(name)
         shown = {
             **numbers_of(counts),
@@ -223,7 +224,7 @@ def drain_queue(
         (name,) = opened.engine.catalog.chosen(name)
         if opened.engine.catalog.settings(name).is_paused:
             note(f"The queue {name} is paused, so its jobs do not run.")
-        most = count(opened.engine, name, ()).living()
+        most = count(opened.engine, name, (), whole=True).living()
         with bar(f"draining {name}", most) as show_done:
             left = drain(
                 opened.engine,

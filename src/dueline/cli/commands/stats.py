@@ -55,7 +55,7 @@ def stats(
 def _show(context: typer.Context, engine: Engine) -> None:
     workers = present(engine.store)
     names = engine.catalog.names()
-    shown = [numbers_of(count(engine, name, workers)) for name in names]
+    shown = [numbers_of(count(engine, name, workers, whole=True)) for name in names]
     found = recent(engine, names)
     Output.of(context, engine).entry(
         throughput_entry(found), parts=[Part("queues", shown, COLUMNS)]
