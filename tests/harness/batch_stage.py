@@ -22,6 +22,7 @@ class Stage:
     def __init__(self, store: Store, clock: HandClock) -> None:
         self.store, self.clock = store, clock
         self.calls: Counter[int] = Counter()
+        self.is_last = False
 
     def process(self, store: Store) -> Dueline:
         """Begin a process: an application on the store."""
