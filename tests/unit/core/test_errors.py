@@ -19,6 +19,7 @@ KINDS = [
 ]
 PLACES = {
     "BadInput": DuelineError,
+    "BlobLost": errors.BadInput,
     "ConfigError": errors.BadInput,
     "LakeUnavailable": errors.ConfigError,
     "NotFound": DuelineError,
