@@ -7,12 +7,12 @@ import pytest
 
 from dueline.core.attempt import Failed
 from dueline.core.job import Job
-from dueline.core.store import Put, Record
+from dueline.core.store import Put
 from dueline.durable import ends, signals, waits
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Blocking, Call, Part
 from dueline.durable.log import Entry, Head, Log
-from dueline.jobs import called_jobs, group_cancellation
+from dueline.jobs import called_jobs, group_cancellation, parked_functions
 
 Patch = pytest.MonkeyPatch
 
@@ -37,12 +37,8 @@ def a_record_is_written_whoever_has_opened_the_log(patch: Patch) -> None:
         yield Blocking(lambda: self._engine.store.commit(self._partition, writes))
         self._note(key, entry)
 
-    def see(self: Log, record: Record) -> None:
-        self._is_open = True
-
     patch.setattr(Log, "_put", put)
-    patch.setattr(Log, "_see", see)
-    patch.setattr(Log, "_open", lambda _: None)
+    patch.setattr(Log, "_has_opened", lambda *_: True)
 
 
 def the_end_is_not_recorded(patch: Patch) -> None:
@@ -110,6 +106,7 @@ def a_compensation_that_is_recorded_runs_again(patch: Patch) -> None:
 
 def nobody_is_woken(patch: Patch) -> None:
     patch.setattr(signals, "wake", lambda _engine, _job_id: True)
+    patch.setattr(parked_functions, "is_parked", lambda _row: False)
     patch.setattr(waits, "CHECK_US_MIN", waits.CHECK_US_MAX)
 
 

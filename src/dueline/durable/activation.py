@@ -18,6 +18,7 @@ from dueline.durable.driving import Blocking, Call, Part
 from dueline.durable.log import Entry, Head, Log, is_position, key_of, number_of, shown
 from dueline.durable.positions import Line
 from dueline.durable.rehearsal import Rehearsal
+from dueline.durable.signals import Inbox
 from dueline.durable.suspension import (
     StopKind,
     Suspended,
@@ -60,6 +61,7 @@ class Activation:
       log: The log.
       line: The calls of the function.
       suspension: Why the run is over; None while it goes on.
+      inbox: What the function had received when this run began, until a wait has read it.
       end: The record of how the function ends; None while it goes on.
       undos: Compensations of the steps that are done, the first first.
       reported: Errors that calls raised from their records.
@@ -80,6 +82,7 @@ class Activation:
         self.log = Log(engine, job, self.place)
         self.line = Line(job.enqueued_us)
         self.suspension: Suspended | None = None
+        self.inbox: Inbox | None = None
         self.end: Entry | None = None
         self.undos: list[Undo] = []
         self.reported: list[BaseException] = []

@@ -36,7 +36,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     except BadInput as error:
         run.ending = Failed("BadInput", str(error), "", retry=False)
         run.interrupt(Suspended(run.ending, error.message))
-    inbox = yield from run.blocking(lambda: _read(run))
+    run.inbox = inbox = yield from run.blocking(lambda: _read(run))
     yield from restarts.go_on(run)
     if len(run.log) < run.place.length:  # rule D14
         why = f"it has begun, and its log has {len(run.log)} of {run.place.length} records"

@@ -251,7 +251,7 @@ class Log:
         self.last = 0
         self.read_us = 0
         self._bytes = 0
-        self._version = engine.ids.token()
+        self._version = NO_VERSION  # of OPENED
         self._is_open = False
         self._is_kept = False  # in the history
         self.written = 0
@@ -280,7 +280,7 @@ class Log:
         return has_later(key, self._entries)
 
     def load(self) -> None:
-        """Open the log under the fence of this claim, then read all records (rule D11).
+        """Read all records, and open the log under the fence of this claim (rule D11).
 
         From then on a late record of an older claim is refused. The first claim of a job opens
         the log with its first record.
@@ -289,31 +289,39 @@ class Log:
           Suspended: A later claim has opened it.
           StoreCorrupt: A record cannot be read.
         """
-        if self._job.fence > 1:
-            self._open()
-        self.read_us = self._engine.time.latest_us()
         settings = self._engine.catalog.settings(living_queue(self._job.lane.queue))
         self._is_kept = settings.tells_all
+        for _ in range(_ROUNDS_MAX):
+            self.read_us = self._engine.time.latest_us()
+            found = list(records_in(self._engine.store, self._partition, page_size=_PAGE))
+            there = next((record for record in found if record.key == OPENED), None)
+            if self._job.fence == 1:
+                if there is not None:  # of a later claim; or this is the first of the job
+                    raise claim_lost(AGAIN_US)
+                break
+            if self._has_opened(there):
+                break
+        else:
+            raise claim_lost(AGAIN_US)
         for key, entry in kept_entries(self._engine.store, self._job.id, self._place):
             self._note(key, entry)
-        for record in records_in(self._engine.store, self._partition, page_size=_PAGE):
-            if record.key == OPENED:
-                self._see(record)
-            else:
+        for record in found:
+            if record.key != OPENED:
                 self._note(record.key, read_entry(record.value))
 
-    def _open(self) -> None:
-        """Write the fence of this claim into the log, unless a later one is there."""
-        for _ in range(_ROUNDS_MAX):
-            there = record_at(self._engine.store, self._partition, OPENED)
-            if there is None:
-                self.expect_listed()
-            version = NO_VERSION if there is None else there.version
-            if there is not None and read_entry(there.value).head.fence > self._job.fence:
-                raise claim_lost(AGAIN_US)
-            if self._engine.store.commit(self._partition, (self._opened(expect=version),)):
-                return
-        raise claim_lost(AGAIN_US)
+    def _has_opened(self, there: Record | None) -> bool:
+        """Write the fence of this claim into the log, unless it has changed since it was read.
+
+        Each record that is written changes the version of OPENED.
+        """
+        if there is None:
+            self.expect_listed()
+        elif read_entry(there.value).head.fence > self._job.fence:
+            raise claim_lost(AGAIN_US)
+        put = self._opened(expect=NO_VERSION if there is None else there.version)
+        self._is_open = self._engine.store.commit(self._partition, (put,))
+        self._version = put.version
+        return self._is_open
 
     def expect_listed(self) -> None:
         """List the function if nothing of it may be stored yet.
@@ -330,12 +338,7 @@ class Log:
     def _opened(self, *, expect: bytes) -> Put:
         """Return the write that opens the log, or expects that it is still open."""
         value = Entry(Head(OPENED, fence=self._job.fence)).to_bytes()
-        return Put(OPENED, self._version, value, expect=expect)
-
-    def _see(self, record: Record) -> None:
-        if record.version != self._version:  # of a later claim; or this is the first of the job
-            raise claim_lost(AGAIN_US)
-        self._is_open = True
+        return Put(OPENED, self._engine.ids.token(), value, expect=expect)
 
     def whole(self, key: str, entry: Entry) -> Entry:
         """Return a record with its value, which lies apart.
@@ -414,7 +417,7 @@ class Log:
 
         Raises: Suspended: a later claim has opened it.
         """
-        opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
+        opened = self._opened(expect=self._version)
         token, before = self._engine.ids.token, list(self.deferred.items())
         also = [Put(each, token(), old.to_bytes(), expect=NO_VERSION) for each, old in before]
         put = Put(key, token(), entry.to_bytes(), expect=expect)
@@ -429,7 +432,7 @@ class Log:
         )
         if not (yield Deciding(self._engine.recording_store, decision)):
             raise claim_lost(AGAIN_US)
-        self._is_open = self.is_listed = True
+        self._version, self._is_open, self.is_listed = opened.version, True, True
         for record in [*before, (key, entry)]:
             self._note(*record)
         self.deferred.clear()

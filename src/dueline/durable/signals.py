@@ -186,8 +186,8 @@ def send(engine: Engine, job_id: JobId, sent: Sent) -> None:
             hint="Send fewer signals, or read them with ctx.wait_signal.",
         )
     data = engine.time.latest_us().to_bytes(8) + bytes([sent.codec]) + sent.value
-    tell(engine, job_id, _SIGNAL + key, data, word="signalled")
-    _wake_reader(engine, job_id, key)
+    if not tell(engine, job_id, _SIGNAL + key, data, word="signalled"):
+        _wake_reader(engine, job_id, key)
 
 
 def _wake_reader(engine: Engine, job_id: JobId, key: str) -> None:

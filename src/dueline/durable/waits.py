@@ -13,7 +13,9 @@ from dueline.durable.driving import Part
 from dueline.durable.log import Entry, Head, note_of
 from dueline.durable.signals import (
     KEEP_TAKEN_US,
+    Inbox,
     Mark,
+    Signal,
     first_free,
     forget_taken,
     mark_key,
@@ -103,21 +105,36 @@ def _awaited(
 
 def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry | None]:
     """Take the oldest unread signal of a name (rule D12); None without one."""
-    store, job_id = run.engine.store, run.job.id
     own = (run.place.generation, key)
     while True:
-        inbox = yield from run.blocking(lambda: read_inbox(store, job_id))
-        before_us = run.engine.time.earliest_us() - KEEP_TAKEN_US
-        yield from run.blocking(partial(forget_taken, store, job_id, inbox.signals, before_us))
-        signals = named(inbox.signals, name)
-        for each in signals:
-            if each.mark and (each.mark.generation, each.mark.key) == own:
-                head = Head("signal", name, codec=each.codec, source=each.key)
-                return (yield from run.write(key, head, each.value))
-        free = yield from run.blocking(partial(first_free, store, job_id, run.place, signals))
-        if free is None:
+        early, run.inbox = run.inbox, None
+        found = yield from run.blocking(partial(_find, run, early, name, own))
+        if found is None and early is not None:
+            continue  # one may have come since
+        if found is None:
             return None
-        mark = Mark(*own, run.job.fence, run.engine.time.latest_us())
-        put = Put(mark_key(free), run.engine.ids.token(), encode(mark), expect=free.version)
-        yield from run.blocking(partial(store.commit, inbox_of(job_id), (put,)))
-        run.check_after()  # a mark that another process wrote is read again
+        if found.mark is None or (found.mark.generation, found.mark.key) != own:
+            mark = Mark(*own, run.job.fence, run.engine.time.latest_us())
+            put = Put(mark_key(found), run.engine.ids.token(), encode(mark), expect=found.version)
+            commit = partial(run.engine.store.commit, inbox_of(run.job.id), (put,))
+            is_marked = yield from run.blocking(commit)
+            run.check_after()
+            if not is_marked:  # a mark that another process wrote is read again
+                continue
+        head = Head("signal", name, codec=found.codec, source=found.key)
+        return (yield from run.write(key, head, found.value))
+
+
+def _find(run: Activation, inbox: Inbox | None, name: str, own: tuple[int, str]) -> Signal | None:
+    """Return the signal that a position has marked, or else the oldest that none has taken.
+
+    inbox: as it was read before; None to read it now.
+    """
+    store, job_id = run.engine.store, run.job.id
+    inbox = inbox or read_inbox(store, job_id)
+    forget_taken(store, job_id, inbox.signals, run.engine.time.earliest_us() - KEEP_TAKEN_US)
+    signals = named(inbox.signals, name)
+    for each in signals:
+        if each.mark and (each.mark.generation, each.mark.key) == own:
+            return each
+    return first_free(store, job_id, run.place, signals)

@@ -1,7 +1,7 @@
 """Durable functions that wait, and what they receive: signals, and requests to end.
 
-A request is a record in the inbox of the function, written first; then the row is read, and moves
-to now if it is still where it was parked. A worker that parks a function moves the row first, and
+A request is a record in the inbox of the function, written first; then the row moves to now if it
+is still where it was parked. A worker that parks a function moves the row first, and
 then reads the inbox. So one of the two sees the other (rule D3). If both die in between, the check
 of the wait finds the request.
 """
@@ -15,9 +15,10 @@ from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of
 from dueline.core.pagination import record_at
-from dueline.core.store import NO_VERSION, Delete, Move, Put
+from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move, Put
 from dueline.core.wakeup import place_of as place_of_move
 from dueline.jobs import function_list
+from dueline.jobs.decisions import Decision, decide
 from dueline.jobs.function_list import inbox_of, partition_of
 
 CANCEL: Final = "cancel"
@@ -49,8 +50,8 @@ def is_parked(row: Job) -> bool:
     return place is not None and 0 < place.parked_us == row.at_us
 
 
-def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) -> None:
-    """Write a record for a function that has not ended, once; then `wake` it.
+def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) -> bool:
+    """Write a record for a function that has not ended, once; `wake` it if this has not.
 
     Args:
         engine: The engine.
@@ -58,6 +59,9 @@ def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) ->
         key: The key of the record; a record that is there stays.
         value: The value of the record.
         word: What is done to the function, for the error.
+
+    Returns:
+        Whether this has moved the function to now, since it was parked.
 
     Raises:
         Conflict: The function has ended.
@@ -67,7 +71,15 @@ def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) ->
         raise ended_error(job_id, word)
     engine.catalog.expect_here(row.lane.queue)  # the records of a job move with its row (rule X1)
     _expect_listed(engine, row)
-    engine.store.commit(inbox_of(job_id), (Put(key, engine.ids.token(), value, expect=NO_VERSION),))
+    put = Put(key, engine.ids.token(), value, expect=NO_VERSION)
+    write = Commit(inbox_of(job_id), (put,))
+    if is_parked(row):
+        move = _woken(engine, row)
+        if decide(engine.recording_store, [Decision(write, Group(verdicts=(move,)))])[0]:
+            engine.wake([place_of_move(move)])
+            return True
+    engine.store.commit(*write)
+    return False
 
 
 def _expect_listed(engine: Engine, row: Job) -> None:
@@ -100,8 +112,8 @@ def ask_to_end(engine: Engine, job_id: JobId) -> None:
 
     Raises: Conflict: it has ended.
     """
-    tell(engine, job_id, CANCEL, b"", word="cancelled")
-    wake(engine, job_id)
+    if not tell(engine, job_id, CANCEL, b"", word="cancelled"):
+        wake(engine, job_id)
 
 
 def ask_to_go_on(engine: Engine, row: Job) -> None:

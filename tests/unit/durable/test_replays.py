@@ -10,7 +10,7 @@ import pytest
 from dueline import Cancel, Conflict, DurableContext, Job, JobFailed, Retry
 from dueline.core import user_code
 from dueline.core.codec import JSON
-from dueline.core.store import Put, Write
+from dueline.core.store import Group, Put
 from dueline.core.user_code import Description
 from dueline.durable import async_driving
 from dueline.durable.log import Entry, Head
@@ -141,13 +141,13 @@ def test_a_signal_that_nobody_can_read_is_refused(
     """End the function between the check of its row and the write of the signal."""
     # rule D12
     store = bench.app.engine.store
-    commit = store.commit
+    together = store.together
     meanwhile: list[Callable[[], object]] = []
 
-    def commit_late(partition: str, writes: Sequence[Write]) -> bool:
+    def together_late(groups: Sequence[Group]) -> Sequence[bool]:
         while meanwhile:
             meanwhile.pop()()
-        return commit(partition, writes)
+        return together(groups)
 
     @bench.app.durable(name="ends")
     def ends(ctx: DurableContext) -> str:
@@ -157,7 +157,7 @@ def test_a_signal_that_nobody_can_read_is_refused(
     job = ends.enqueue()
     bench.drain()
     meanwhile.append(lambda: ended(bench, job))
-    monkeypatch.setattr(store, "commit", commit_late)
+    monkeypatch.setattr(store, "together", together_late)
     with pytest.raises(Conflict, match="ended and cannot be signalled"):
         job.signal("go", "on time")
     assert job.result(timeout=0) == "late"
@@ -169,11 +169,11 @@ def test_a_signal_that_ended_the_function_is_acknowledged(
     """Let the function take the signal and end before its sender reads the row again."""
     # rule D12
     store = bench.app.engine.store
-    commit = store.commit
+    together = store.together
     after: list[Callable[[], object]] = []
 
-    def commit_and_go_on(partition: str, writes: Sequence[Write]) -> bool:
-        held = commit(partition, writes)
+    def write_and_go_on(groups: Sequence[Group]) -> Sequence[bool]:
+        held = together(groups)
         while after:
             after.pop()()
         return held
@@ -187,7 +187,7 @@ def test_a_signal_that_ended_the_function_is_acknowledged(
     bench.drain()
     bench.clock.advance(1000)
     after.append(bench.drain)
-    monkeypatch.setattr(store, "commit", commit_and_go_on)
+    monkeypatch.setattr(store, "together", write_and_go_on)
     job.signal("go", "on time", id="a")
     assert job.result(timeout=0) == "on time"
 
