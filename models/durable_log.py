@@ -40,6 +40,7 @@ class Row(NamedTuple):
 class Worker(NamedTuple):
     """A worker. known: records that it read after its claim. has_met: the highest fence it met.
 
+    seen: the fence of the log, and the records, as it read them before it opens the log.
     has_begun: what the row that it claimed says. has_recorded: it knows a record.
     """
 
@@ -49,6 +50,7 @@ class Worker(NamedTuple):
     first: int = 0
     known: int = 0
     has_met: int = 0
+    seen: "tuple[int, tuple[Record | None, ...]] | None" = None
     has_begun: bool = False
     has_recorded: bool = False
 
@@ -111,6 +113,7 @@ class DurableLog:
     stays_interrupted: bool = True  # rule D10
     stops_at_higher_fences: bool = True  # rule D11
     opens_the_log: bool = True  # rules D11, L2
+    opens_what_it_read: bool = True  # rule D11
     checks_its_lease: bool = True  # rules D11, H2
     needs_its_log: bool = True  # rule D14
     notes_after_records: bool = True  # rule D14
@@ -158,14 +161,10 @@ class DurableLog:
         match worker.at:
             case "idle" if row.fence < CLAIMS and (row.at == "due" or row.is_out):
                 held = row._replace(at="held", fence=row.fence + 1, is_out=False)
-                following = "open" if self.store == "opened" and self.opens_the_log else "read"
-                worker = Worker(following, held.fence, has_begun=row.has_begun)
+                worker = Worker("read", held.fence, has_begun=row.has_begun)
                 yield "claims", state._replace(row=held), worker
-            case "open" if state.opened > worker.fence:
-                yield "finds a higher fence", state, worker._replace(at="suspend")
             case "open":
-                opened = state._replace(opened=worker.fence)
-                yield "opens the log", opened, worker._replace(at="read")
+                yield self._open(state, worker)
             case "read":
                 yield self._read(state, worker)
             case "call" if worker.place < worker.known or self._is_at_its_end(worker, number):
@@ -188,12 +187,26 @@ class DurableLog:
             case "end":
                 yield "ends it in vain", state, Worker("over")
 
+    def _open(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
+        """Open the log as it was read: each record and each claim gives it another version."""
+        if state.opened > worker.fence:
+            return "finds a higher fence", state, worker._replace(at="suspend")
+        if self.opens_what_it_read and worker.seen != (state.opened, state.log):
+            return "finds another version", state, worker._replace(at="read", seen=None)
+        opened = state._replace(opened=worker.fence)
+        if worker.known < sum(record is not None for record in state.log):
+            opened = opened._replace(wrong="a claim does not know a record of its log")
+        return "opens the log", opened, worker._replace(at="call", seen=None)
+
     def _read(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
         known = sum(record is not None for record in state.log)
         if worker.has_begun and not known and self.needs_its_log:
             if state.losses == self.losses:
                 state = state._replace(wrong="a function that has recorded nothing is stopped")
             return "finds no log", state, worker._replace(at="stop")
+        if self.store == "opened" and self.opens_the_log:
+            seen = state.opened, state.log
+            return "reads the log", state, worker._replace(at="open", known=known, seen=seen)
         return "reads the log", state, worker._replace(at="call", known=known)
 
     def _name(self, worker: Worker, number: int) -> str:
@@ -362,6 +375,7 @@ MUTANTS = {
     ),
     "records stop a stale worker": DurableLog("plain"),
     "the log is not opened": DurableLog(opens_the_log=False),
+    "the log is opened whatever is in it": DurableLog(opens_what_it_read=False),
     "leases are not checked": DurableLog("plain", has_clock=True, checks_its_lease=False),
     "a lost log is a new one": DurableLog(losses=1, needs_its_log=False),
     "begun before it has recorded": DurableLog(notes_after_records=False),
