@@ -77,6 +77,16 @@ class FencingLaws:
         for verdict_on in VERDICTS:
             assert_changes_nothing(store, verdict_on(stale))
 
+    def test_the_options_of_a_dead_row_change_in_place(self, store: Store) -> None:
+        # A job that others wait for is marked, so that a retry releases them (rule J3).
+        dead = new_job(1)._replace(lane=ELSEWHERE, state=State.DEAD)
+        store.add([dead])
+        marked = move(dead, dead.at_us)._replace(state=State.DEAD, opts=b'{"has_dependents":true}')
+        assert list(store.settle([marked])) == [True]
+        (row,) = rows_in(store, ELSEWHERE)
+        assert (row.state, row.at_us, row.opts) == (State.DEAD, dead.at_us, marked.opts)
+        assert list(store.settle([marked._replace(token=token_of(7))])) == [False]
+
     def test_a_verdict_on_a_job_that_is_gone_changes_nothing(self, store: Store) -> None:
         put_in(store, new_job(1))
         (stale,) = claim(store, lane_of()).jobs

@@ -157,6 +157,22 @@ def test_it_says_until_when_and_what_is_unique(shell: Shell) -> None:
     assert shell.app("enqueue", "tasks.add", "2", "--mode", "reject").code == 2
 
 
+def test_a_job_starts_after_others(shell: Shell) -> None:
+    """Their ids, and what their failure does (W14)."""
+    first = shell.enqueue("tasks.add", "1", "--after", "1h")
+    other = shell.enqueue("tasks.add", "1")
+    job_id = shell.enqueue(
+        "tasks.add", "2", "--depends-on", first, "--depends-on", other, "--failures", "skip"
+    )
+    assert first in shell.app("jobs", "explain", job_id).out
+    shown = shell.app("jobs", "list", "-o", "json").data
+    assert {job["state"] for job in shown if job["id"] == job_id} == {"waiting"}
+    refused = shell.app("enqueue", "tasks.add", "2", "--depends-on", "0" * 32)
+    assert refused.code != 0
+    assert "no job can wait for it" in refused.err
+    assert shell.app("enqueue", "tasks.add", "2", "--failures", "skip").code == 2
+
+
 def test_without_an_application_the_way_without_its_code_is_named(bare_shell: Shell) -> None:
     answer = bare_shell("enqueue", "tasks.add", "1")
     assert answer.code == 7

@@ -133,6 +133,19 @@ def test_a_unique_key_and_an_idempotency_key_exclude_each_other(app: Dueline) ->
     assert unchecked.enqueue().id == first["id"]
 
 
+def test_a_job_starts_after_others(app: Dueline) -> None:
+    """Their ids, and what their failure does (W14)."""
+    program = Program(api(app, role="producer"))
+    first = program.call("POST", "/jobs", {"task": "one", "after": 60}, status=201)["id"]
+    awaited = {"jobs": [first], "failures": "cancel"}
+    job = program.call("POST", "/jobs", {"task": "two", "depends_on": awaited}, status=201)["id"]
+    assert first in str(app.job(job).explain())
+    for ids in (["0" * 32], ["x"], []):
+        refused = {"task": "two", "depends_on": {"jobs": ids}}
+        sent = program.send("POST", "/jobs", json=refused)
+        assert sent.status_code in (404, 422), ids
+
+
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [
