@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dueline import Dueline, DurableContext, Job, NotFound, Retry
+from dueline import BadInput, Dueline, DurableContext, Job, NotFound, Retry
 from dueline.admin.functions import FunctionSummary, function_page, readable_value
 from dueline.admin.job_views import details_of
 from dueline.core.store import Record
@@ -251,3 +252,27 @@ def test_a_function_with_compressed_arguments_is_signalled_without_its_code() ->
             job = wait.enqueue("x" * 1_000)
             app.admin.operations("ann").signal(job._id, Sending("go", b'"now"'), {})
             assert job.result(timeout=WAIT_S) == "1000 now"
+
+
+def test_a_function_with_arguments_in_a_blob_is_signalled_by_its_code_only(tmp_path: Path) -> None:
+    with closing(Dueline("memory://", blobs=f"file://{tmp_path}")) as app:
+
+        def large() -> str:
+            return "y" * 200_000
+
+        @app.durable(name="wait")
+        def wait(ctx: DurableContext, text: str) -> str:
+            return f"{len(text)} {len(ctx.step(large, name='large'))} {ctx.wait_signal('go')}"
+
+        with app.worker():
+            job = wait.enqueue("x" * 100_000)
+            wait_for(lambda: job.explain().reason == "signal", "the function waits")
+            (step, _) = views(app, job, Window(2)).calls
+            assert step.value is not None
+            shown, hidden = readable_value(step.value)
+            assert (shown["size"], hidden) == (200_002, "")
+            change = app.admin.operations("ann")
+            with pytest.raises(BadInput, match="or may have one"):
+                change.signal(job._id, Sending("go", b'"now"'), {})
+            change.signal(job._id, Sending("go", b'"now"'), app.tasks)
+            assert job.result(timeout=WAIT_S) == "100000 200000 now"

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dueline.core.blobs import BY_ADDRESS
 from dueline.core.call_options import durable_place
 from dueline.core.codec import JSON, OWN_MIN
 from dueline.core.errors import BadInput, NotFound
@@ -55,14 +56,15 @@ def send_json(
     row, signal_id = _signalled(queues, job_id, sent)
     sent = sent._replace(id=signal_id)
     handler = (tasks or {}).get(row.task)
-    if row.codec < OWN_MIN:
-        send(queues.engine, job_id, Sent(sent.name, signal_id, JSON, sent.value))
-    elif isinstance(handler, ValueHandler):
+    if isinstance(handler, ValueHandler):
         _send(queues, row, handler, sent._replace(value=msgspec.json.decode(sent.value)))
+    elif row.codec < OWN_MIN and row.codec != BY_ADDRESS:  # a blob may be encrypted
+        send(queues.engine, job_id, Sent(sent.name, signal_id, JSON, sent.value))
     else:
         call = f"app.job({job_id.hex()!r}).signal({sent.name!r}, ...)"
         raise BadInput(
-            f"The values of {row.task} have a codec of its application, such as encryption.",
+            f"The values of {row.task} have a codec of its application, such as encryption, or may "
+            "have one.",
             hint=f"Send the signal by its code: {call}.",
         )
 
