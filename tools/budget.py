@@ -53,7 +53,7 @@ LIMITS = {
     # Batches: items that are stored by slices, ends by position, results in order, progress.
     # Large values as blobs.
     # What durable functions do: counts, traces, records in the history and their audit.
-    "lines of src": 112_820,
+    "lines of src": 113_062,
 }
 
 

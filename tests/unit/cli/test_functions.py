@@ -63,7 +63,7 @@ def test_functions_are_listed_beside_workflows_with_their_states(functions: Shel
     functions.work()
     listed = functions("flows", "list", "-o", "json", "--store", "sqlite:///jobs.db").data
     assert [(one["id"], one["kind"], one["name"], one["state"]) for one in listed] == [
-        (second, "function", "tasks.nap", "waiting"),
+        (second, "function", "tasks.nap", "sleeping"),
         (first, "function", "tasks.checkout", "waiting"),
     ]
     only = functions.app("flows", "list", "--name", "tasks.nap", "-o", "json").data
