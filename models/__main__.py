@@ -36,6 +36,7 @@ from models import (
     stretches,
     tasks,
     trials,
+    turns,
 )
 from models.explore import Finding, Model, explore
 
@@ -56,6 +57,7 @@ RIGHT: dict[str, Models] = {
     "move": {**move.MODELS},
     "leases": {**leases.MODELS},
     "permits": {**permits.MODELS},
+    "turns": {**turns.MODELS},
     "flows": {**flows.MODELS},
     "groups": {**groups.MODELS},
     "dependencies": {**dependencies.MODELS},
@@ -82,6 +84,7 @@ WRONG: dict[str, Models] = {
     "move": {**move.MUTANTS},
     "leases": {**leases.MUTANTS},
     "permits": {**permits.MUTANTS},
+    "turns": {**turns.MUTANTS},
     "flows": {**flows.MUTANTS},
     "groups": {**groups.MUTANTS},
     "dependencies": {**dependencies.MUTANTS},

@@ -11,7 +11,8 @@ from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import rate, semaphore
-from dueline.tasks.handler import Context, Throttled
+from dueline.tasks.handler import Context
+from dueline.tasks.raised import Throttled
 from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.paced import RATES, Watch, closings, over_rate, too_soon

@@ -9,7 +9,8 @@ from checker.journal import Event
 from dueline.core.call_options import read_options
 from dueline.core.job import Job
 from dueline.core.retry import Retry
-from dueline.tasks.handler import Cancel, Context, Handler, Snooze
+from dueline.tasks.handler import Context, Handler
+from dueline.tasks.raised import Cancel, Snooze
 from simulation.tape import Tape
 from simulation.world import Died, Process, World
 

@@ -28,7 +28,8 @@ from dueline.durable.log import OPENED, Entry, entries_of, entry_at, is_position
 from dueline.jobs import results
 from dueline.jobs.parked_functions import END
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.tasks.handler import Cancel, Context
+from dueline.tasks.handler import Context
+from dueline.tasks.raised import Cancel
 from simulation.data import Data, kind_of
 from simulation.judge import doubled
 from simulation.life import Life, lived

@@ -53,7 +53,8 @@ LIMITS = {
     # Batches: items that are stored by slices, ends by position, results in order, progress.
     # Large values as blobs.
     # What durable functions do: counts, traces, records in the history and their audit.
-    "lines of src": 113_062,
+    # Costs of limits, their lines and corrections, capacities of keys and those that adapt.
+    "lines of src": 116_500,
 }
 
 

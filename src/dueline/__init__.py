@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from dueline.streams.stream import Stream
     from dueline.tasks.batch_handler import Call
     from dueline.tasks.batch_options import BatchOptions
-    from dueline.tasks.handler import Cancel, Context, Snooze, Throttled
+    from dueline.tasks.handler import Context
     from dueline.tasks.progress import Progress
+    from dueline.tasks.raised import Cancel, Snooze, Throttled
     from dueline.workflows.parts import chord, graph, group, pipeline, wait_for
 
 __version__ = VERSION
@@ -155,7 +156,8 @@ _PLACES = {
     "streams.stream": ("Stream",),
     "tasks.batch_handler": ("Call",),
     "tasks.batch_options": ("BatchOptions",),
-    "tasks.handler": ("Cancel", "Context", "Snooze", "Throttled"),
+    "tasks.handler": ("Context",),
+    "tasks.raised": ("Cancel", "Snooze", "Throttled"),
     "tasks.progress": ("Progress",),
     "workflows.parts": ("chord", "graph", "group", "pipeline", "wait_for"),
 }

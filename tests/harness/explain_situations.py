@@ -19,9 +19,10 @@ from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Condition, Explanation
 from dueline.jobs.group_cancellation import advance
 from dueline.jobs.queue import EnqueueRequest
-from dueline.limits import permits, rate, semaphore
+from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
 from dueline.limits.semaphore import Hold
+from dueline.limits.suspension import suspend
 from dueline.workflows import records, workflow
 from dueline.workflows.graph import lay_out
 from dueline.workflows.parts import Part, Step, StepCall, group, pipeline, wait_for
@@ -233,7 +234,7 @@ class Scene:
             taken = rate.after_taking(meter, one, 1, now_us)
             assert rate.write(store, name, taken, one, expect=version, ids=self.engine.ids)
         elif self.of.limit == "closed":
-            permits.suspend(self.engine, [name], now_us + LONG_S * SECOND_US)
+            suspend(self.engine, [name], now_us + LONG_S * SECOND_US)
         elif self.of.limit == "quota":
             quota = Quota(depth=1)
             self.engine.catalog.change(name, lambda old: _with_quota(old, quota))

@@ -12,7 +12,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import CRASHES_MAX, Retry
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
-from dueline.tasks.handler import Cancel, Snooze
+from dueline.tasks.raised import Cancel, Snooze
 from tests.harness.lives import AFTER_LEASES_US, KEEPING, ChildDied, Killed, Stage, Stopped, put_one
 
 STEPS_MAX = 400

@@ -25,7 +25,7 @@ from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound
 from dueline.core.job import JobId, State
-from dueline.core.limit_names import check_semaphore
+from dueline.core.limit_names import check_limit
 from dueline.core.queue_settings import QueueSettings, StreamPause
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
@@ -43,6 +43,8 @@ from dueline.jobs.bulk import (
 from dueline.jobs.moves import conflict_error
 from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
+from dueline.limits.definitions import expect_kind
+from dueline.limits.semaphore import Semaphore
 from dueline.schedules import scheduler
 from dueline.streams import parked
 from dueline.streams import pauses as stream_pauses
@@ -421,12 +423,16 @@ class Operations:
         Raises:
             BadInput: The name or the capacity is invalid.
         """
-        check_semaphore(name, capacity)
+        check_limit(name, capacity)
         engine = self._queues.engine
+        expect_kind(engine.store, name, is_rate=False)
+        known = semaphore.settings(engine.store).get(name, Semaphore(capacity))
+        most = max(known.most, capacity) if known.most else 0
+        setting = replace(known, capacity=capacity, most=most)
         self._recorded(
             f"set capacity {capacity}",
             name,
-            lambda: semaphore.define(engine.store, name, capacity, ids=engine.ids),
+            lambda: semaphore.define(engine.store, name, setting, ids=engine.ids),
         )
 
     def batch(self, what: str, name: str, change: Callable[[], T]) -> T:

@@ -12,6 +12,7 @@ from dueline.admin.health import Report, examine
 from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.admin.job_lists import Count, count_jobs, list_jobs
 from dueline.admin.job_views import CALLS_SHOWN, JobDetails, JobPage, details_of
+from dueline.admin.limit_views import METERS_MAX, LimitSummary
 from dueline.admin.operations import Action, Operations, actions
 from dueline.admin.redrives import Redrive, redrives
 from dueline.admin.schedule_runs import ScheduleRun, last_run
@@ -41,12 +42,8 @@ from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
 from dueline.jobs.shard_status import Shard, shards_of
 from dueline.limits import rate
-from dueline.limits.rate import Rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT
 from dueline.limits.usage import (
-    LimitUsage,
-    RateUsage,
-    rate_text,
     rate_usages_of,
     semaphores,
     usages_of,
@@ -69,9 +66,6 @@ READ_US_MAX = 150_000
 WORKFLOWS_READ_MAX = 1_000
 """Maximum number of workflows that one page of a search reads."""
 
-METERS_MAX = 100
-"""Maximum number of keys of a rate that are read."""
-
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
@@ -91,41 +85,6 @@ class ScheduleSummary:
     schedule: Schedule
     next_us: Sequence[int]
     has_ended: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSummary:
-    """A semaphore with its usages by key, or a rate.
-
-    Attributes:
-      is_set: Whether its capacity was set; otherwise jobs only name it.
-      usages: Keys that are held, waited for or closed; none for a rate.
-      meters: Of a rate, the first METERS_MAX keys that were used lately.
-    """
-
-    name: str
-    capacity: int
-    is_set: bool
-    usages: Sequence[LimitUsage] = ()
-    rate: Rate | None = None
-    meters: Sequence[RateUsage] = ()
-
-    @property
-    def text(self) -> str:
-        """The rate or the capacity, in words."""
-        if self.rate is not None:
-            return f"rate: {rate_text(self.rate)}"
-        return f"semaphore, capacity {self.capacity}{'' if self.is_set else ' (not set)'}"
-
-    @property
-    def held(self) -> int:
-        """Number of permits that are held."""
-        return sum(usage.held for usage in self.usages)
-
-    @property
-    def waiting(self) -> int:
-        """Number of workers that wait for permits."""
-        return len({worker for usage in self.usages for worker in usage.waiting})
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,16 +395,16 @@ class Admin:
         found = [
             LimitSummary(
                 name,
-                CAPACITY_DEFAULT if capacity is None else capacity,
-                capacity is not None,
+                CAPACITY_DEFAULT if setting is None else setting.capacity,
+                setting is not None,
                 usages_of(self.engine, name),
+                setting=setting,
             )
-            for name, capacity in semaphores(self.engine).items()
+            for name, setting in semaphores(self.engine).items()
         ]
         for name, one in rate.rates(self.engine.store).items():
             meters = rate_usages_of(self.engine, name, one, most=METERS_MAX)
-            most = one.burst or one.count
-            found.append(LimitSummary(name, most, is_set=True, rate=one, meters=meters))
+            found.append(LimitSummary(name, one.most, is_set=True, rate=one, meters=meters))
         return found
 
     def workflows(

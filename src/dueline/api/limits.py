@@ -1,5 +1,6 @@
 """Methods of an application for pauses, semaphores, rates and quotas."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -7,14 +8,15 @@ from dueline.api.connection import Connection
 from dueline.core.clock import Clock, asked_span_us
 from dueline.core.constraints import Count, check_value
 from dueline.core.errors import BadInput
-from dueline.core.limit_names import check_semaphore
 from dueline.core.queue_settings import Quota, check_queue_name, check_quota
 from dueline.core.validation import check_tenant
 from dueline.jobs import pauses
 from dueline.jobs.queue import Queues
 from dueline.limits import rate, semaphore
+from dueline.limits.definitions import expect_kind
 from dueline.limits.quota import set_quota
 from dueline.limits.rate import Rate, check_rate
+from dueline.limits.semaphore import Semaphore, check_setting
 
 
 class Named(Protocol):
@@ -31,30 +33,56 @@ class LimitMethods(Connection):
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
         super().__init__(url, clock=clock)
-        self._semaphores: dict[str, int] = {}
+        self._semaphores: dict[str, Semaphore] = {}
         self._rates: dict[str, Rate] = {}
         self._quotas: list[tuple[str, Quota]] = []
 
-    def semaphore(self, name: str, *, capacity: int) -> None:
+    def semaphore(
+        self,
+        name: str,
+        *,
+        capacity: int,
+        keys: Mapping[str, int] | None = None,
+        adaptive: tuple[int, int] | None = None,
+        latency: timedelta | float | None = None,
+    ) -> None:
         """Limit how many jobs run at the same time, across all workers.
 
         The limit applies to jobs that use this semaphore. A limit with a key, such as
-        "host:{host}", has this capacity for each key. A semaphore that is not declared has a
-        capacity of 1. Workers apply a change within two seconds; running jobs continue.
+        "host:{host}", has this capacity for each key that has no capacity of its own. A semaphore
+        that is not declared has a capacity of 1. Workers apply a change within two seconds; running
+        jobs continue.
         The semaphore is stored when the store is first used, or immediately if it is open.
 
         Args:
-            name: Name of the semaphore.
-            capacity: Maximum number of jobs that run at the same time; 0 runs none.
+            name: Name of the semaphore, or one key of it, such as "plan:gold".
+            capacity: Maximum number of jobs that run at the same time; 0 runs none. A job that
+                takes several units counts as so many jobs.
+            keys: Capacities of some keys, such as {"gold": 10}.
+            adaptive: Bounds of a capacity that workers adapt, from `capacity` on: it grows by one
+                after as many successes as it allows jobs, if all of it is in use, and shrinks by a
+                third when a handler raises Throttled or fails with a timeout.
+            latency: Duration, a timedelta or seconds; a job that runs longer lowers an adaptive
+                capacity too.
 
         Raises:
-            BadInput: The name or the capacity is out of range.
+            BadInput: The name or the capacity is out of range, or its keys have rates.
         """
-        check_semaphore(name, capacity)
+        latency_us = 0 if latency is None else asked_span_us(latency, "latency")
+        if latency_us and adaptive is None:
+            raise BadInput(
+                "`latency` needs `adaptive`.", hint="Use adaptive=(1, 50) with latency=2."
+            )
+        self._set_semaphore(name, check_setting(name, capacity, adaptive, latency_us))
+        for key, most in (keys or {}).items():
+            self._set_semaphore(f"{name}:{key}", check_setting(f"{name}:{key}", most))
+
+    def _set_semaphore(self, name: str, setting: Semaphore) -> None:
         if self.is_open:
-            semaphore.define(self.engine.store, name, capacity, ids=self.engine.ids)
+            expect_kind(self.engine.store, name, is_rate=False)
+            semaphore.define(self.engine.store, name, setting, ids=self.engine.ids)
         else:
-            self._semaphores[name] = capacity
+            self._semaphores[name] = setting
 
     def rate(
         self, name: str, count: int, *, per: timedelta | float, burst: int | None = None
@@ -62,12 +90,14 @@ class LimitMethods(Connection):
         """Limit how many jobs start in a period, across all workers.
 
         The limit applies to jobs that use this rate. A limit with a key, such as "host:{host}",
-        has this rate for each key. Workers apply a change within two seconds.
+        has this rate for each key that has no rate of its own. Workers apply a change within two
+        seconds.
         The rate is stored when the store is first used, or immediately if it is open.
 
         Args:
-            name: Name of the rate.
-            count: Maximum number of jobs that start in a period.
+            name: Name of the rate, or one key of it, such as "llm:acme".
+            count: Maximum number of jobs that start in a period. A job that takes several units
+                counts as so many jobs.
             per: Duration of the period, a timedelta or seconds.
             burst: None for at most `count` starts in any period of this duration. Otherwise jobs
                 start evenly, one each `per / count`, and up to `burst` at once after a pause.
@@ -77,6 +107,7 @@ class LimitMethods(Connection):
         """
         checked = check_rate(name, count, asked_span_us(per, "per"), burst)
         if self.is_open:
+            expect_kind(self.engine.store, name, is_rate=True)
             rate.define(self.engine.store, name, checked, ids=self.engine.ids)
         else:
             self._rates[name] = checked
@@ -155,9 +186,11 @@ class LimitMethods(Connection):
         engine = queues.engine
         for queue, quota in self._quotas:
             set_quota(engine, queue, quota)
-        for name, capacity in self._semaphores.items():
-            semaphore.define(engine.store, name, capacity, ids=engine.ids)
-        for name, declared in self._rates.items():
+        for name, setting in sorted(self._semaphores.items()):
+            expect_kind(engine.store, name, is_rate=False)
+            semaphore.define(engine.store, name, setting, ids=engine.ids)
+        for name, declared in sorted(self._rates.items()):
+            expect_kind(engine.store, name, is_rate=True)
             rate.define(engine.store, name, declared, ids=engine.ids)
 
 

@@ -13,8 +13,9 @@ from dueline.core.extras import extra
 from dueline.core.version import VERSION
 from dueline.durable.context import DurableContext
 from dueline.durable.suspension import Suspended
-from dueline.tasks.handler import Cancel, Context, Snooze
+from dueline.tasks.handler import Context
 from dueline.tasks.hooks import StepCall
+from dueline.tasks.raised import Cancel, Snooze
 
 with extra("otel"):
     from opentelemetry import propagate, trace

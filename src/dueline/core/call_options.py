@@ -118,7 +118,8 @@ class CallOptions(Carried, frozen=True, gc=False):
     step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
       which the job is deferred; invalid once the row is due at another time.
     called_by: the call of a durable function that made the job. has_dependents: others may wait
-      for the end of the job, see `jobs.dependencies`.
+      for the end of the job, see `jobs.dependencies`. costs: numbers of units that the job takes
+      of its limits, where it is not one.
     """
 
     expires_us: int | None = None
@@ -128,6 +129,7 @@ class CallOptions(Carried, frozen=True, gc=False):
     put_back: tuple[str, int] | None = None
     called_by: CallPlace | None = None
     has_dependents: bool = False
+    costs: tuple[tuple[str, int], ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""

@@ -20,6 +20,11 @@ TASK_MARK: Final = f"{LIMIT_MARK}\x1e"
 Versions that do not know it read a limit, which lets one of these jobs run at a time.
 """
 
+COST_MARK: Final = "\x1d"
+"""Ends the name of a limit in a lane if each of its jobs takes units of its own, which are in the
+options of the job. In the limits of a call, the number of units follows; no key contains the mark.
+"""
+
 CODEC_MARK: Final = "\x1e"
 """Separates the task of a lane from the codec of its jobs, unless all versions know that, and from
 the workers that cannot take their arguments.
@@ -84,9 +89,9 @@ def lane_tenant(tenant: str, limits: Iterable[str] = (), task: str = "") -> str:
     """Return the `tenant` of a lane: the tenant and limits of its jobs, or also their task's key.
 
     All jobs of a lane have the same limits, so a worker without permits skips the whole lane. So
-    does one that does not know their task (rule P10).
+    does one that does not know their task (rule P10). Units of limits are left out.
     """
-    names = LIMIT_MARK.join((tenant, *sorted(set(limits))))
+    names = LIMIT_MARK.join((tenant, *sorted({_without_units(limit) for limit in limits})))
     return f"{names}{TASK_MARK}{task}" if task else names
 
 
@@ -96,15 +101,28 @@ def tenant_of(lane: Lane) -> str:
 
 
 def limits_of(lane: Lane) -> tuple[str, ...]:
-    """Return the limits of a lane, in order."""
-    if LIMIT_MARK not in lane.tenant:
+    """Return the names of the limits of a lane, in order."""
+    text = lane.tenant
+    if LIMIT_MARK not in text:
         return ()
-    return tuple(lane.tenant.partition(TASK_MARK)[0].split(LIMIT_MARK)[1:])
+    if COST_MARK in text:
+        text = text.replace(COST_MARK, "")
+    return tuple(text.partition(TASK_MARK)[0].split(LIMIT_MARK)[1:])
+
+
+def has_costs(lane: Lane) -> bool:
+    """Return whether jobs of a lane take numbers of units of their own from its limits."""
+    return COST_MARK in lane.tenant
 
 
 def limits_text(lane: Lane) -> str:
     """Return the limits of a lane as one text, separated by LIMIT_MARK."""
     return lane.tenant.partition(TASK_MARK)[0].partition(LIMIT_MARK)[2]
+
+
+def _without_units(limit: str) -> str:
+    name, mark, _ = limit.partition(COST_MARK)
+    return name + mark
 
 
 def task_of(lane: Lane) -> str:
@@ -175,7 +193,7 @@ def after_refusal(
 
 
 def _with_key(lane: Lane, key: str) -> Lane:
-    return lane._replace(tenant=lane_tenant(tenant_of(lane), limits_of(lane), key))
+    return lane._replace(tenant=f"{lane.tenant.partition(TASK_MARK)[0]}{TASK_MARK}{key}")
 
 
 def dead_queue(queue: str) -> str:

@@ -28,9 +28,9 @@ from dueline.durable.suspension import (
     store_failed,
 )
 from dueline.durable.values import ValueHandler
-from dueline.tasks.handler import Cancel
 from dueline.tasks.hooks import StepCall, StepSpan
 from dueline.tasks.progress import Control
+from dueline.tasks.raised import Cancel
 from dueline.tasks.watching import FunctionWatch
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from dueline.durable.steps import StepTerms, attempts
 from dueline.durable.suspension import Suspended, Unwound
 from dueline.jobs.parked_functions import END
 from dueline.tasks.failures import failure
-from dueline.tasks.handler import Cancel, Snooze
+from dueline.tasks.raised import Cancel, Snooze
 
 DEATHS: Final = "deaths"
 """Key of the note on how often workers died at one length of the log."""

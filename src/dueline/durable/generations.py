@@ -15,7 +15,8 @@ from dueline.core.constraints import check_value, integer
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import Job, JobId, State
-from dueline.core.lane import bucket_of, limits_of, living_queue, tenant_of
+from dueline.core.lane import bucket_of, living_queue, tenant_of
+from dueline.core.limit_costs import limits_with_costs
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Delete, Move, Put, Records
 from dueline.core.wakeup import place_of as place_of_move
@@ -93,7 +94,7 @@ def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
     options = read_options(row.opts).changed(durable=after, called_by=None, unique=None)
     request = EnqueueRequest(
         living_queue(row.lane.queue), row.task, codec, [body], priority=row.lane.priority,
-        tenant=tenant_of(row.lane), opts=options.to_bytes(), limits=[limits_of(row.lane)],
+        tenant=tenant_of(row.lane), opts=options.to_bytes(), limits=[limits_with_costs(row)],
     )  # fmt: skip
     (new,) = queues.rows(request)
     function_list.add(engine, new)

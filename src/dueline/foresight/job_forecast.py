@@ -1,6 +1,5 @@
 """Forecasts of jobs, from a store: what waits before a job, and what workers measured."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -12,7 +11,7 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of
-from dueline.core.limit_names import semaphore_of
+from dueline.core.limit_costs import costs_of
 from dueline.foresight.forecast import (
     CHECKED_MIN,
     Error,
@@ -210,7 +209,7 @@ def _limits(
     if not names:
         return []
     rates = rate.rates(engine.store)
-    slow, uses = usage.look(engine, names)
+    slow, uses = usage.look(engine, names, costs_of(job))
     free_us = {exhausted_rate.name: exhausted_rate.next_us for exhausted_rate in slow}
     lines = [
         Line(
@@ -228,8 +227,9 @@ def _limits(
         if use.capacity
     ]
     for name in names:
-        if (one := rates.get(semaphore_of(name))) is not None:
+        if (one := rate.rate_of(rates, name)) is not None:
             gap_us = one.per_us / one.count
-            before = Counter(name in limits_of(row.lane) for row in rows)[True]
-            lines.append(Line(1, 0, gap_us, [(0, gap_us)] * before, free_us.get(name, 0)))
+            before = [row for row in rows if name in limits_of(row.lane)]
+            gaps = [(0, gap_us * costs_of(row).get(name, 1)) for row in before]
+            lines.append(Line(1, 0, gap_us, gaps, free_us.get(name, 0)))
     return lines

@@ -16,7 +16,6 @@ from dueline.jobs.explanation import Condition, Explanation, Until, when
 from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
 from dueline.limits.rate import rates
-from dueline.limits.semaphore import CAPACITY_DEFAULT
 
 FACTORS: Final = (1, 2, 4, 8, 16, 32)
 """Numbers of workers or permits that are tried."""
@@ -114,7 +113,7 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
     for number in FACTORS if limits_of(job.lane) else ():
         if _is_by(start(more_permits=number), until_us):
             names = sorted({semaphore_of(name) for name in limits_of(job.lane)})
-            capacities, rated = semaphore.capacities(engine.store), rates(engine.store)
+            known, rated = semaphore.settings(engine.store), rates(engine.store)
             commands = tuple(
                 shlex.join(
                     [
@@ -122,7 +121,7 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
                         "limits",
                         "set",
                         name,
-                        str(capacities.get(name, CAPACITY_DEFAULT) + number),
+                        str(semaphore.setting_of(known, name).capacity + number),
                     ]
                 )
                 for name in names

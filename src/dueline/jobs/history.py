@@ -1,6 +1,6 @@
 """The history of jobs, as a stream. Hot path: the benchmark `history`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby, islice
 from operator import attrgetter
@@ -17,9 +17,11 @@ from dueline.core.attempt import (
 )
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
+from dueline.core.engine import Engine
 from dueline.core.ids import derived
 from dueline.core.job import Job, State
-from dueline.core.lane import Lane, limits_text, living_queue, tenant_of
+from dueline.core.lane import LIMIT_MARK, Lane, has_costs, limits_text, living_queue, tenant_of
+from dueline.core.limit_costs import limits_with_costs
 from dueline.core.pagination import rows_in
 from dueline.core.store import Row, Store, Streams
 from dueline.core.tuples import field
@@ -57,7 +59,7 @@ def attempt_of(ended: Ended, *, outcome: str, error: str, again_us: int = 0) -> 
     return Attempt(  # by position: keyword arguments take three times as long
         job.id.hex(), job.task, lane.queue, tenant_of(lane), lane.priority, job.enqueued_us,
         job.due_us, job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
-        digest, limits_text(lane), again_us,
+        digest, _limits_text(job), again_us,
     )  # fmt: skip
 
 
@@ -76,7 +78,7 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
     lane = job.lane
     return Attempt(
         job.id.hex(), job.task, living_queue(lane.queue), tenant_of(lane), lane.priority,
-        job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence, "", limits_text(lane),
+        job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence, "", _limits_text(job),
     )  # fmt: skip
 
 
@@ -94,6 +96,16 @@ def row_of_record(job: Job, at_us: int, text: str, cause: bytes, *, took_us: int
     if took_us:
         event.started_us = at_us - took_us
     return row_of_event(event, job, cause)
+
+
+def record_deaths(engine: Engine, befores: Iterable[Job]) -> None:
+    """Record attempts whose workers died, by the rows before the next claim."""
+    settings = engine.catalog.settings
+    noted = [
+        (died(before), before) for before in befores if settings(before.lane.queue).history != "off"
+    ]
+    if noted:
+        engine.store.append(rows_of_ended((), noted))
 
 
 def is_end(event: Attempt) -> bool:
@@ -240,8 +252,17 @@ def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
 
 def _limits_of(jobs: Sequence[Job]) -> Sequence[str]:
     lanes = list(map(_lane_of, jobs))
+    if any(map(has_costs, set(lanes))):
+        return list(map(_limits_text, jobs))
     known = {lane: limits_text(lane) for lane in set(lanes)}
     return list(map(known.__getitem__, lanes))
+
+
+def _limits_text(job: Job) -> str:
+    """Return the limits of a job as one text, with its numbers of units."""
+    if has_costs(job.lane):
+        return LIMIT_MARK.join(limits_with_costs(job))
+    return limits_text(job.lane)
 
 
 def _digest(digits: str) -> bytes:

@@ -6,7 +6,7 @@ does not depend on that: if the process dies first, the job becomes due by itsel
 again while the pause lasts. No attempt is used, and no history row is written (rule P9).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +16,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
+from dueline.core.limit_costs import opts_with_costs
 from dueline.core.store import Move
 from dueline.core.wakeup import place_of
 
@@ -45,7 +46,9 @@ def defer(engine: Engine, claimed: Iterable[Job]) -> int:
     return _settle(engine, [_aside(engine, job, _place_before_claim(job)) for job in claimed])
 
 
-def move_to_lanes(engine: Engine, jobs: Iterable[tuple[Job, str]]) -> int:
+def move_to_lanes(
+    engine: Engine, jobs: Iterable[tuple[Job, str]], limits: Mapping[JobId, Sequence[str]] = {}
+) -> int:
     """Move claimed or waiting jobs to lanes with limits or a task; return how many.
 
     Their places stay, no attempt is used, and no history row is written (rule P10).
@@ -53,15 +56,23 @@ def move_to_lanes(engine: Engine, jobs: Iterable[tuple[Job, str]]) -> int:
     Args:
         engine: The engine.
         jobs: The jobs, each with the `tenant` of its lane.
+        limits: The limits of those that get some, with their numbers of units.
     """
     moves = []
     for job, tenant in jobs:
         at_us = _place_before_claim(job) if job.is_claimed() else job.at_us
-        move = _move(engine, job, at_us, None)
+        opts = opts_with_costs(job.opts, limits.get(job.id, ()))
+        move = _move(engine, job, at_us, opts if opts != job.opts else None)
         moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
     count = _settle(engine, moves)
     engine.wake(map(place_of, moves))
     return count
+
+
+def requeue_claimed(engine: Engine, jobs: Iterable[Job]) -> int:
+    """Return claimed jobs to their places; return how many. No attempt is used (rule N9)."""
+    moves = [_move(engine, job, _place_before_claim(job), None) for job in jobs]
+    return _settle(engine, moves)
 
 
 def _place_before_claim(job: Job) -> int:

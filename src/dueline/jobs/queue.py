@@ -1,6 +1,6 @@
 """Queues: enqueue, find and change jobs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -33,45 +33,23 @@ from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, dependencies, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
+from dueline.jobs.costs import with_costs
 from dueline.jobs.group_cancellation import advance
 from dueline.jobs.history_recorder import inside_engine
 from dueline.jobs.lane_planner import plan, prospects
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.moves import Change, conflict_error
 from dueline.jobs.parked_functions import ask_to_end, ask_to_go_on, may_have_begun
+from dueline.jobs.sending import Send, send_again
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
+from dueline.limits.definitions import LimitDefinitions
 from dueline.workflows.records import Layouts
 
 _PAGE = 500
 _ROUNDS_MAX = 5
 _LOOKS = 2
 """Number of reads for a row: one read may miss a row that is moving to another place."""
-
-
-Send = Callable[[Sequence[Job]], Sequence[bool]]
-"""Stores jobs; returns for each whether it is certainly stored."""
-
-
-def send_again(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
-    """Add rows with the keys they were given, except those that are known to have ended.
-
-    A row whose insert got no answer may have been stored, run and ended since. If a store remembers
-    deleted keys, a second insert changes nothing (rules E5, B1). If `together` is a transaction, an
-    ended job leaves its outcome, unless its queue keeps none, or its row among the dead-letter
-    jobs.
-
-    Returns:
-        As `Store.add`.
-    """
-    if not store.transactional:
-        return store.add(jobs)
-    rows = store.find([job.id for job in jobs])
-    gone = [job for job, row in zip(jobs, rows, strict=True) if row is None]
-    ended = results.read_many(store, [job.id for job in gone])  # after the rows: see rule E7
-    missing = [job for job in gone if job.id not in ended]
-    store.together([Group(commits=(results.absent(job.id),), jobs=(job,)) for job in missing])
-    return [True] * len(jobs)
 
 
 class EnqueueRequest(NamedTuple):
@@ -81,7 +59,7 @@ class EnqueueRequest(NamedTuple):
       due_us: When they are due; None for now.
       opts: See `CallOptions`.
       window_us: Jitter: starts are spread over this duration from the due time on.
-      limits: Limits of each call; empty if none has any.
+      limits: Limits of each call; empty if none has any. For numbers of units see `limit_costs`.
       wait_us: How long to wait for room in a quota.
       called_us: When the call was made that the due time and the expiry count from; 0 if neither
         does. A job that has expired since is stored, as if it had expired a moment later.
@@ -139,6 +117,7 @@ class Queues:
         self._catalog = catalog = engine.catalog
         self.is_inside = not lends
         self.unique = UniqueJobs(self._recording, time=time, ids=ids, catalog=catalog)
+        self._limits = LimitDefinitions(engine.store)
         self.admission = Admission(
             self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
         )
@@ -271,6 +250,8 @@ class Queues:
         first_id = next(iter(job_ids), JobId(b""))
         like = Job(lane, pos_us, first_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
         jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
+        if limits:
+            jobs = list(with_costs(jobs, limits, self._limits, now_us))
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         jobs = jobs if self.engine.blobs is None else self.engine.blobs.placed(jobs)

@@ -4,34 +4,41 @@ They are taken before a claim, for as many jobs as it may bring; extended by the
 the claims are; and released once the worker holds fewer jobs. For each limit the worker has one
 number in one record, which only it changes. So the outcome of a write is never guessed: the next
 write repeats it.
+
+Jobs with costs are claimed lane by lane, as many as their costs allow, the first ones first. A job
+for which too little is left stands in line, in this worker and in the record of the limit: what it
+waits for is reserved (rule N9).
 """
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
+from dueline.core.attempt import Ended
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.errors import Conflict, StoreCorrupt
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Claim, Job
-from dueline.core.lane import limits_of
-from dueline.core.limit_names import semaphore_of
+from dueline.core.lane import has_costs, limits_of
+from dueline.core.limit_costs import costs_of
 from dueline.core.logging import log
 from dueline.core.wakeup import Wakeup
 from dueline.limits import rate, semaphore
-from dueline.limits.rate import Rate
-from dueline.limits.rate_meters import RateMeters
-from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, PermitRequest, Permits
+from dueline.limits.adapting import AdaptiveCapacities
+from dueline.limits.definitions import LimitDefinitions
+from dueline.limits.lines import AGED_US, SOON_US, Kind, Lines, ask_us_of
+from dueline.limits.needs import ANY, Needs
+from dueline.limits.rate_meters import MeterReading, RateMeters
+from dueline.limits.semaphore import Hold, PermitRequest, Permits
 
 RETRY_US: Final = SECOND_US // 4
 """How long after a refusal a worker asks again, if no wake-up comes first."""
 
 SLOTS: Final = ""
 """Stands for the slots of the worker: it holds no more jobs with limits than it has slots."""
-
-DEFINITIONS_AGE_US: Final = 2 * SECOND_US
 
 _ROUNDS_MAX: Final = 20
 _WAITS_MAX: Final = 10_000
@@ -52,17 +59,27 @@ class PermitSource(Protocol):
     """Where a claim gets permits."""
 
     def take(
-        self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+        self,
+        limits: Sequence[str],
+        count: int,
+        *,
+        priority: int,
+        queue: str,
+        lease_us: int,
+        needs: Needs = ANY,
     ) -> Granted:
-        """Take permits for jobs that are about to be claimed, the same number of each limit."""
+        """Take permits for jobs that are about to be claimed, as many as they need."""
         ...
 
-    def unused(self, limits: Sequence[str], count: int) -> None:
-        """Note that a claim brought `count` fewer jobs than there were permits for."""
+    def unused(self, limits: Sequence[str], count: int, units: Mapping[str, int] = {}) -> None:
+        """Note that a claim brought `count` fewer jobs than there were permits for.
+
+        Args: units: how many permits are not needed, of limits of which jobs take several.
+        """
         ...
 
-    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
-        """Note for which claims the permits of the last take are."""
+    def used(self, limits: Sequence[str], jobs: Sequence[Job]) -> None:
+        """Note for which jobs the permits of the last take are."""
         ...
 
     def is_open(self, name: str) -> bool:
@@ -92,12 +109,12 @@ class HeldPermits:
         self._raised: Counter[str] = Counter()  # how many of them were just taken
         self._room = 0
         self._is_asked = False
-        self._waits: dict[tuple[tuple[str, ...], int], tuple[int, int]] = {}
-        self._waiting: dict[str, set[tuple[tuple[str, ...], int]]] = {}
-        self._capacities: Mapping[str, int] = {}
-        self._rates: Mapping[str, Rate] = {}
-        self._meters = RateMeters(engine)
-        self._read_us: int | None = None
+        self._waits: dict[Kind, tuple[int, int]] = {}
+        self._waiting: dict[str, set[Kind]] = {}
+        self._lines = Lines()
+        self._known = LimitDefinitions(engine.store)
+        self._meters = RateMeters(engine, worker)
+        self._adapting = AdaptiveCapacities(engine, self._known)
 
     # A claim
 
@@ -117,9 +134,16 @@ class HeldPermits:
         return [*freed, SLOTS] if self._room > 0 else freed
 
     def take(
-        self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+        self,
+        limits: Sequence[str],
+        count: int,
+        *,
+        priority: int,
+        queue: str,
+        lease_us: int,
+        needs: Needs = ANY,
     ) -> Granted:
-        """Take permits for jobs that are about to be claimed, the same number of each limit.
+        """Take permits for jobs that are about to be claimed, as many as they need.
 
         All limits are read before any permits are taken, and permits are taken in order. If one
         limit then refuses, `settle` releases the permits of the others (rule N2).
@@ -131,79 +155,140 @@ class HeldPermits:
         count = min(count, self._room)
         if count <= 0:
             return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
-        self._read_definitions(now_us)
-        rates = {
-            name: one for name in limits if (one := self._rates.get(semaphore_of(name))) is not None
-        }
+        self._known.refresh(now_us)
+        rates = {name: one for name in limits if (one := self._known.rate(name)) is not None}
         names = [name for name in limits if name not in rates]
+        kind = needs.line or (tuple(limits), priority)
+        wish = PermitRequest(count, priority, self._since(kind, now_us), queue)
         readings = {name: self._meters.read(name, one) for name, one in rates.items()}
-        lacking = {name: seen.next_us for name, seen in readings.items() if seen.left <= 0}
-        count = min([count, *(reading.left for reading in readings.values())])
-        if lacking:
-            return Granted(0, now_us, lacking)
-        wish = PermitRequest(count, priority, self._since(limits, priority, now_us), queue)
-        least, lacking = self._take_permits(names, wish, lease_us)
+        jobs = {
+            name: needs.jobs(
+                name, seen.left - self._reserved(name, seen, wish, kind), rates[name].most
+            )
+            for name, seen in readings.items()
+        }
+        if lacking := [name for name in rates if jobs[name] <= 0]:
+            return Granted(0, now_us, self._wait_for_rates(lacking, readings, wish, kind, needs))
+        wish = wish._replace(more=min([count, *jobs.values()]))
+        least, refusing = self._take_permits(names, wish, lease_us, kind, needs)
         most: dict[str, int] = {}
         for name, one in rates.items() if least else ():
-            most[name], next_us = self._meters.take(name, one, readings[name], least)
-            least = min(least, most[name])
+            units = needs.units(name, least)
+            most[name], next_us = self._meters.take(name, one, readings[name], units, wish)
+            least = min(least, needs.jobs(name, most[name], one.most))
             if not least:
-                lacking = {name: next_us}
+                refusing = {name: next_us}
         for name, taken in most.items():
-            self._meters.unused(name, taken - least)
+            self._meters.unused(name, taken - needs.units(name, least))
         if least:
-            del self._waits[tuple(limits), priority]
-            self._used.update(dict.fromkeys(names, least))
+            del self._waits[kind]
+            self._used.update({name: needs.units(name, least) for name in names})
             self._room -= least
+            if needs.line:
+                self._lines.leave(limits, kind)
         with self._lock:
             until_us = min([now_us + lease_us, *(self._until_us.get(name, 0) for name in names)])
-        return Granted(least, until_us, lacking)
+        return Granted(least, until_us, refusing)
 
     def _take_permits(
-        self, names: Sequence[str], wish: PermitRequest, lease_us: int
+        self, names: Sequence[str], wish: PermitRequest, lease_us: int, kind: Kind, needs: Needs
     ) -> tuple[int, dict[str, int]]:
         """Take permits of semaphores; return for how many jobs, and when to ask refusing ones."""
         if not names:
             return wish.more, {}
         with self._lock:
             seen = {name: self._see(name) for name in names}
-            more = {name: self._more(name, one, wish) for name, one in seen.items()}
-            lacking = [name for name in names if not more[name]]
+            jobs: dict[str, int] = {}
+            for name, one in seen.items():
+                wanted = wish._replace(more=needs.units(name, wish.more))
+                jobs[name] = needs.jobs(name, self._more(name, one, wanted, kind), one.capacity)
+            lacking = [name for name in names if not jobs[name]]
             if lacking:
-                self._wait_for(lacking, seen, wish)
+                self._wait_for(lacking, seen, wish, kind, needs)
                 return 0, {name: _again_us(seen[name]) for name in lacking}
-            least = min(more.values())
+            least = min(jobs.values())
             for name in names:
-                least = min(least, self._ask(name, seen[name], wish._replace(more=least), lease_us))
+                wanted = wish._replace(more=needs.units(name, least))
+                units = self._ask(name, seen[name], wanted, lease_us, kind)
+                least = min(least, needs.jobs(name, units, seen[name].capacity))
                 if not least:
                     return 0, {name: _again_us(seen[name])}
         return least, {}
 
-    def _since(self, limits: Sequence[str], priority: int, now_us: int) -> int:
-        """Return when permits of these limits were first requested; a long pause resets that."""
-        kind = (tuple(limits), priority)
+    def _since(self, kind: Kind, now_us: int) -> int:
+        """Return when permits were first requested for a kind; a long pause resets that."""
         since_us, asked_us = self._waits.get(kind, (now_us, now_us))
-        if now_us - asked_us > semaphore.WAIT_US:
+        if now_us - asked_us > max(semaphore.WAIT_US, 2 * SOON_US):
             since_us = now_us
         if len(self._waits) > _WAITS_MAX:
             self._waits.clear()
         self._waits[kind] = (since_us, now_us)
         return since_us
 
-    def unused(self, limits: Sequence[str], count: int) -> None:
+    # Lines of jobs with costs (rule N9)
+
+    def _reserved(self, name: str, seen: MeterReading, wish: PermitRequest, kind: Kind) -> int:
+        """Return how many tokens of a rate are reserved for jobs whose turn comes first."""
+        kept = semaphore.kept_before(seen.meter.waiting, self._worker, wish, seen.now_us)
+        return kept + self._lines.before(name, wish, kind, seen.now_us)
+
+    def _give_up(self, name: str) -> None:
+        """Remove the wait of this worker from the record of a limit, if it has one."""
+        if (one := self._known.rate(name)) is not None:
+            self._meters.give_up(name, one)
+            return
+        with self._lock:
+            seen = self._see(name)
+            if self._worker in seen.permits.waiting:
+                waiting = semaphore.waits_without(seen.permits.waiting, {self._worker}, seen.now_us)
+                permits = replace(seen.permits, waiting=waiting)
+                semaphore.write(
+                    self._engine.store, name, permits, expect=seen.version, ids=self._engine.ids
+                )
+            self._waiting.pop(name, None)
+
+    def _wait_for_rates(
+        self,
+        lacking: Collection[str],
+        readings: Mapping[str, MeterReading],
+        wish: PermitRequest,
+        kind: Kind,
+        needs: Needs,
+    ) -> dict[str, int]:
+        """Record the wait of a line; return when to ask the rates that refused."""
+        ask_us: dict[str, int] = {}
+        for name, seen in readings.items():
+            one = self._known.rate(name)
+            assert one is not None, "it was read for it"
+            units = min(needs.units(name, 1), one.most)
+            reserved = self._reserved(name, seen, wish, kind)
+            next_us = seen.next_us
+            if units + reserved > 1:
+                next_us = rate.next_us(seen.meter, one, seen.now_us, units + reserved)
+                next_us = ask_us_of(next_us, seen.now_us)
+            if name in lacking:
+                ask_us[name] = next_us
+            is_aged = seen.now_us - wish.since_us > AGED_US
+            if needs.line and (name in lacking or is_aged):
+                self._meters.wait(
+                    name, one, seen, self._lines.stand(name, units, wish, kind, next_us)
+                )
+        return ask_us
+
+    def unused(self, limits: Sequence[str], count: int, units: Mapping[str, int] = {}) -> None:
         """Note that a claim brought `count` fewer jobs than there were permits for."""
         for name in limits:
-            if semaphore_of(name) in self._rates:
-                self._meters.unused(name, count)
+            if self._known.rate(name) is not None:
+                self._meters.unused(name, units.get(name, count))
             else:
-                self._used[name] -= count
+                self._used[name] -= units.get(name, count)
         self._room += count
 
-    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
-        """Note for which claims the permits of the last take are."""
+    def used(self, limits: Sequence[str], jobs: Sequence[Job]) -> None:
+        """Note for which jobs the permits of the last take are."""
         for name in limits:
-            if (one := self._rates.get(semaphore_of(name))) is not None:
-                self._meters.used(name, one, claims)
+            if (one := self._known.rate(name)) is not None:
+                self._meters.used(name, one, jobs)
 
     @property
     def start_by_us(self) -> Mapping[Claim, int]:
@@ -214,22 +299,36 @@ class HeldPermits:
         """Note that jobs started by now."""
         self._meters.started(claims, now_us)
 
+    def answered(self, ended: Sequence[Ended]) -> None:
+        """Note how attempts ended, for the limits that adapt to that."""
+        self._adapting.note(ended)
+
+    def spent(self, spent: Mapping[Claim, Sequence[tuple[str, int]]]) -> None:
+        """Note how much jobs that have started really take of rates."""
+        for claim, costs in spent.items():
+            for name, units in costs:
+                self._meters.spent(claim, name, units)
+
     def is_open(self, name: str) -> bool:
         """Return whether a limit allows anything at all, as of the last read."""
-        return semaphore_of(name) in self._rates or self._capacity(name) > 0
+        return self._known.most(name) > 0
 
-    def _more(self, name: str, seen: _PermitsRead, wish: PermitRequest) -> int:
+    def _more(self, name: str, seen: _PermitsRead, wish: PermitRequest, kind: Kind) -> int:
         """Return how many permits beyond the used ones may be held, up to the request."""
         free = semaphore.spare(
             seen.permits, seen.capacity, self._worker, wish, seen.now_us,
             has_unused=self._stored.get(name, 0) > self._used[name],
         )  # fmt: skip
+        if self._lines.by_limit:
+            free -= self._lines.before(name, wish, kind, seen.now_us)
         return max(0, min(wish.more, free - self._used[name]))
 
-    def _ask(self, name: str, seen: _PermitsRead, wish: PermitRequest, lease_us: int) -> int:
+    def _ask(
+        self, name: str, seen: _PermitsRead, wish: PermitRequest, lease_us: int, kind: Kind
+    ) -> int:
         """Hold more permits than are used, as far as available; return how many more."""
         for _ in range(_ROUNDS_MAX):
-            more = self._more(name, seen, wish)
+            more = self._more(name, seen, wish, kind)
             if not more:
                 break
             permits = semaphore.after_turn(seen.permits, self._worker, wish, seen.now_us)
@@ -242,18 +341,26 @@ class HeldPermits:
         return 0
 
     def _wait_for(
-        self, lacking: Collection[str], seen: Mapping[str, _PermitsRead], wish: PermitRequest
+        self,
+        lacking: Collection[str],
+        seen: Mapping[str, _PermitsRead],
+        wish: PermitRequest,
+        kind: Kind,
+        needs: Needs,
     ) -> None:
         """Record the wait, so that released permits are reserved for the workers whose turn it is.
 
         Where the worker waited for a limit and now lacks another, it gives up its place, so that
         others can have these permits. Where only this worker holds permits, nothing is recorded.
         """
-        kind = (tuple(seen), wish.priority)
         for name, one in seen.items():
             waits = self._waiting.setdefault(name, set())
             permits: Permits | None = None
-            if name not in lacking:
+            is_aged = needs.line and one.now_us - wish.since_us > AGED_US
+            if needs.line and (name in lacking or is_aged):
+                units = min(needs.units(name, 1), one.capacity)
+                wish = self._lines.stand(name, units, wish, kind, _again_us(one))
+            if name not in lacking and not is_aged:
                 waits.discard(kind)
                 if not waits and self._worker in one.permits.waiting:
                     permits = semaphore.after_turn(one.permits, self._worker, wish, one.now_us)
@@ -278,7 +385,11 @@ class HeldPermits:
         Args: held: lists all jobs that the worker holds.
         """
         self._meters.keep(held)
-        self._meters.settle(self._rates)
+        self._meters.settle(self._known.rate)
+        for name in self._lines.without_asking(self._engine.time.latest_us()):
+            with suppress(StoreUnavailable, StoreCorrupt):  # otherwise the wait expires
+                self._give_up(name)
+        self._adapting.adapt()
         raised, self._raised = self._raised, Counter()
         if not self._stored:
             return
@@ -296,18 +407,10 @@ class HeldPermits:
     def close(self) -> None:
         """Release all permits, and give up all waits."""
         self.settle(list)
-        with self._lock:
-            for name in [*self._waiting]:
-                try:
-                    seen = self._see(name)
-                except StoreCorrupt:  # the wait expires by itself
-                    continue
-                nothing = PermitRequest(0, 0, seen.now_us, "")
-                permits = semaphore.after_turn(seen.permits, self._worker, nothing, seen.now_us)
-                semaphore.write(  # if that fails, the wait expires by itself
-                    self._engine.store, name, permits, expect=seen.version, ids=self._engine.ids
-                )
-                del self._waiting[name]
+        for name in {**self._waiting, **self._lines.by_limit}:
+            with suppress(StoreCorrupt):  # the wait expires by itself
+                self._give_up(name)
+        self._lines.by_limit.clear()
 
     def _lower(self, name: str, count: int, *, wakes: bool) -> None:
         for _ in range(_ROUNDS_MAX):
@@ -335,12 +438,13 @@ class HeldPermits:
                 if not mine:
                     continue
                 lease_us = max(self._lease_us(job) for job in mine)
+                before = self._stored[name]  # less than is used if a cost is above the capacity
                 try:
                     kept = self._renew(name, lease_us)
                 except StoreCorrupt as error:  # the permits last as long as was last written
                     log.warning("permits of %s cannot be extended: %s", name, error)
                     continue
-                lost += mine[kept:] if kept < used[name] else []
+                lost += _beyond(mine, name, kept) if kept < min(before, used[name]) else []
         return list(dict.fromkeys(lost))
 
     def _renew(self, name: str, lease_us: int) -> int:
@@ -372,23 +476,10 @@ class HeldPermits:
 
     def _see(self, name: str) -> _PermitsRead:
         now_us = self._engine.time.earliest_us()  # no hold of another worker expires early
-        self._read_definitions(now_us)
+        self._known.refresh(now_us)
         permits, version = semaphore.read(self._engine.store, name)
-        return _PermitsRead(permits, version, self._capacity(name), now_us)
-
-    def _read_definitions(self, now_us: int) -> None:
-        if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
-            store = self._engine.store
-            self._rates = rate.rates(store)
-            # A rate that cannot be read allows nothing: its count is not known.
-            self._capacities = {
-                **semaphore.capacities(store),
-                **dict.fromkeys(rate.damaged(store), 0),
-            }
-            self._read_us = now_us
-
-    def _capacity(self, name: str) -> int:
-        return self._capacities.get(semaphore_of(name), CAPACITY_DEFAULT)
+        capacity = semaphore.capacity_now(permits, self._known.semaphore(name))
+        return _PermitsRead(permits, version, capacity, now_us)
 
     def _hold(
         self,
@@ -431,45 +522,26 @@ def _again_us(seen: _PermitsRead) -> int:
     return max(seen.now_us + RETRY_US, seen.permits.closed_us)
 
 
+def _beyond(jobs: Sequence[Job], name: str, units: int) -> list[Job]:
+    """Return the jobs for which `units` of a limit do not suffice, after those before them."""
+    lost: list[Job] = []
+    for job in jobs:
+        units -= costs_of(job).get(name, 1)
+        if units < 0:
+            lost.append(job)
+    return lost
+
+
 def used_by(jobs: Iterable[Job]) -> Counter[str]:
     """Count the permits that jobs need, by limit."""
-    return Counter(name for job in jobs for name in limits_of(job.lane))
-
-
-# Limits that allow nothing for a while, because a handler asked for it
-
-
-def suspend(engine: Engine, limits: Iterable[str], until_us: int) -> None:
-    """Let no job of these limits start before a timestamp, or before a later one already set.
-
-    Raises: Conflict: a limit keeps changing. Unknown: some may be suspended; repeating is safe.
-    """
-    rates = rate.rates(engine.store)
-    for name in limits:
-        one = rates.get(semaphore_of(name))
-        for _ in range(_ROUNDS_MAX):
-            is_suspended = (
-                _suspend_semaphore(engine, name, until_us)
-                if one is None
-                else _suspend_rate(engine, name, one, until_us)
-            )
-            if is_suspended:
-                break
+    used: Counter[str] = Counter()
+    with_costs: list[Job] = []
+    for job in jobs:
+        if has_costs(job.lane):
+            with_costs.append(job)
         else:
-            raise Conflict(f"The limit {name} keeps changing.", hint="Try again.")
-
-
-def _suspend_semaphore(engine: Engine, name: str, until_us: int) -> bool:
-    permits, version = semaphore.read(engine.store, name)
-    closed = replace(permits, closed_us=max(permits.closed_us, until_us))
-    return closed == permits or semaphore.write(
-        engine.store, name, closed, expect=version, ids=engine.ids
-    )
-
-
-def _suspend_rate(engine: Engine, name: str, one: Rate, until_us: int) -> bool:
-    meter, version = rate.read(engine.store, name)
-    closed = replace(meter, closed_us=max(meter.closed_us, until_us))
-    return closed == meter or rate.write(
-        engine.store, name, closed, one, expect=version, ids=engine.ids
-    )
+            used.update(limits_of(job.lane))
+    for job in with_costs:
+        costs = costs_of(job)
+        used.update({name: costs.get(name, 1) for name in limits_of(job.lane)})
+    return used

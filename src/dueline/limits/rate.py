@@ -3,25 +3,29 @@
 A rate is a count in a period, for each of its keys; each key has one record, its meter. With a
 burst it is a token bucket: one token returns each `period / count`, up to `burst` tokens. Without,
 it is a sliding window: no period of that length ever has more starts than the count.
+A job takes one token, or as many as its cost.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, cast
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
 from dueline.core.constraints import check_constraints, check_value, constraint, integer
+from dueline.core.durations import span_text
 from dueline.core.ids import Ids
-from dueline.core.limit_names import check_semaphore, semaphore_of
+from dueline.core.limit_costs import UNITS_MAX
+from dueline.core.limit_names import check_limit, semaphore_of
 from dueline.core.pagination import records_in
 from dueline.core.readable_records import Unreadable, readable, unreadable, value_at
 from dueline.core.store import Delete, Put, Records
+from dueline.limits.semaphore import Wait
 
 GRAINS: Final = 100
 """Number of parts of a window; a start counts as of the end of its part."""
 
-COUNT_MAX: Final = 1_000_000
+COUNT_MAX: Final = UNITS_MAX
 PER_US_MIN: Final = SECOND_US // 100
 
 KEEP_US: Final = 60 * SECOND_US
@@ -46,28 +50,41 @@ class Rate:
     ]
     burst: int = 0
 
+    @property
+    def most(self) -> int:
+        """The largest number that can be taken at once."""
+        return self.burst or self.count
+
 
 @dataclass(frozen=True, slots=True)
 class Meter:
     """What was taken from one key.
 
     full_us: when the bucket is full again. taken: for a window, pairs of a timestamp and a count.
-    closed_us: nothing may be taken before.
+    closed_us: nothing may be taken before. waiting: what workers wait for whose jobs take more than
+    is left; it is reserved for them (rule N9).
     """
 
     full_us: int = 0
     taken: tuple[tuple[int, int], ...] = ()
     closed_us: int = 0
+    waiting: Mapping[str, Wait] = field(default_factory=dict)
 
 
 def check_rate(name: str, count: object, per_us: int, burst: object = None) -> Rate:
     """Return a rate; raise BadInput if a value is out of range. burst: None for a window."""
-    check_semaphore(name)
+    check_limit(name)
     if burst is not None:
         check_value(burst, _Count, "burst")
     rate = Rate(cast("int", count), per_us, cast("int", burst) or 0)
     check_constraints(rate)
     return rate
+
+
+def rate_text(rate: Rate) -> str:
+    """Format a rate for people."""
+    burst = f", {rate.burst} at once" if rate.burst else ""
+    return f"{rate.count} in {span_text(rate.per_us)}{burst}"
 
 
 def left(meter: Meter, rate: Rate, now_us: int) -> int:
@@ -80,14 +97,15 @@ def left(meter: Meter, rate: Rate, now_us: int) -> int:
     return max(0, rate.count - sum(_within(meter, rate, now_us).values()))
 
 
-def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
-    """Return when at least one may be taken."""
-    now_us = max(now_us, meter.closed_us)
+def next_us(meter: Meter, rate: Rate, now_us: int, need: int = 1) -> int:
+    """Return when `need` may be taken, or as many as ever can be."""
+    now_us, need = max(now_us, meter.closed_us), min(need, rate.most)
     if rate.burst:
-        return max(now_us, meter.full_us - (rate.burst - 1) * rate.per_us // rate.count)
-    free = left(meter, rate, now_us)
-    for at_us, count in _within(meter, rate, now_us).items():
-        if free > 0:
+        return max(now_us, meter.full_us - (rate.burst - need) * rate.per_us // rate.count)
+    within = _within(meter, rate, now_us)
+    free = rate.count - sum(within.values())
+    for at_us, count in sorted(within.items()):
+        if free >= need:
             break
         free += count
         now_us = at_us + rate.per_us
@@ -130,14 +148,14 @@ def are_apart(rate: Rate, taken_us: int, started_us: int) -> bool:
     return not rate.burst and _grain_end(rate, started_us) > _grain_end(rate, taken_us)
 
 
-def after_start(meter: Meter, rate: Rate, taken_us: int, started_us: int) -> Meter:
-    """Return the meter with one take counted as of the start of its job."""
+def after_start(meter: Meter, rate: Rate, taken_us: int, started_us: int, count: int = 1) -> Meter:
+    """Return the meter with what was taken for a job counted as of its start."""
     if not are_apart(rate, taken_us, started_us):
         return meter
     taken = dict(meter.taken)
     before_us, end_us = _grain_end(rate, taken_us), _grain_end(rate, started_us)
-    taken[before_us] = taken.get(before_us, 1) - 1
-    taken[end_us] = taken.get(end_us, 0) + 1
+    taken[before_us] = taken.get(before_us, count) - count
+    taken[end_us] = taken.get(end_us, 0) + count
     return replace(meter, taken=tuple((us, one) for us, one in sorted(taken.items()) if one > 0))
 
 
@@ -171,7 +189,12 @@ def write(
     Raises: Unknown: it may or may not be written.
     """
     last_us = max(
-        [meter.full_us, meter.closed_us, *(at_us + rate.per_us for at_us, _ in meter.taken)]
+        [
+            meter.full_us,
+            meter.closed_us,
+            *(at_us + rate.per_us for at_us, _ in meter.taken),
+            *(wait.until_us for wait in meter.waiting.values()),
+        ]
     )
     put = Put(name, ids.token(), encode(meter), expect=expect, expires_us=last_us + KEEP_US)
     return records.commit(_partition(name), (put,))
@@ -185,6 +208,13 @@ def define(records: Records, name: str, rate: Rate, *, ids: Ids) -> None:
 def forget(records: Records, name: str) -> None:
     """Delete a rate: jobs with this limit are limited as by a semaphore."""
     records.commit(_RATES, (Delete(name),))
+
+
+def rate_of(known: Mapping[str, Rate], name: str) -> Rate | None:
+    """Return the rate of a limit: of its key, or of its name; None if it is none."""
+    if not known:
+        return None
+    return known.get(name) or known.get(semaphore_of(name))
 
 
 def rates(records: Records) -> Mapping[str, Rate]:

@@ -1,15 +1,18 @@
 """What a worker takes from rate limits for the jobs that it claims."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Claim, Job
-from dueline.core.limit_names import semaphore_of
-from dueline.limits import rate
+from dueline.core.lane import has_costs
+from dueline.core.limit_costs import costs_of
+from dueline.limits import rate, semaphore
 from dueline.limits.rate import Meter, Rate
+from dueline.limits.semaphore import PermitRequest
 
 _ROUNDS_MAX: Final = 20
 
@@ -20,13 +23,21 @@ LATE_US_MIN: Final = SECOND_US // 2
 class MeterReading(NamedTuple):
     """A meter as it was read, after the return of what is not needed.
 
-    left: how many may be taken. next_us: when at least one may be taken.
+    left: how many may be taken. next_us: when at least one may be taken. now_us: when it was read.
     """
 
     meter: Meter
     version: bytes
     left: int
     next_us: int
+    now_us: int
+
+
+class _Taken(NamedTuple):
+    """What was taken for a job of one rate, and when; after its start, since when it counts."""
+
+    at_us: int
+    units: int
 
 
 class RateMeters:
@@ -38,12 +49,15 @@ class RateMeters:
     takes nothing from the lanes after it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, worker: str = "") -> None:
         self._engine = engine
+        self._worker = worker
         self._taken_us: dict[str, int] = {}  # when it was last
-        self._unused: dict[str, list[tuple[int, int]]] = {}  # count, and when they were taken
-        self._moved: dict[str, list[tuple[int, int]]] = {}  # when taken, when started
-        self._taken_for: dict[Claim, dict[str, int]] = {}  # by limit, when
+        self._unused: dict[str, list[_Taken]] = {}
+        self._moved: dict[str, list[tuple[int, int, int]]] = {}  # when taken, when started, count
+        self._spent: dict[str, list[_Taken]] = {}  # how much more than was taken, at the start
+        self._taken_for: dict[Claim, dict[str, _Taken]] = {}  # by limit
+        self._running: dict[Claim, dict[str, _Taken]] = {}  # jobs with costs, by limit
         self.start_by_us: dict[Claim, int] = {}
 
     def read(self, name: str, one: Rate) -> MeterReading:
@@ -51,15 +65,29 @@ class RateMeters:
         now_us = self._engine.time.earliest_us()
         meter, version = rate.read(self._engine.store, name)
         latest_us = self._engine.time.latest_us()
-        for count, taken_us in self._unused.get(name, ()):
+        for taken_us, count in self._unused.get(name, ()):
             meter = rate.after_returning(meter, one, count, taken_us, latest_us)
-        for taken_us, started_us in self._moved.get(name, ()):
-            meter = rate.after_start(meter, one, taken_us, started_us)
+        for taken_us, started_us, count in self._moved.get(name, ()):
+            meter = rate.after_start(meter, one, taken_us, started_us, count)
+        for started_us, more in self._spent.get(name, ()):
+            if more < 0:
+                meter = rate.after_returning(meter, one, -more, started_us, latest_us)
+            else:
+                meter = rate.after_taking(meter, one, more, latest_us, earliest_us=now_us)
         left = rate.left(meter, one, now_us)
-        return MeterReading(meter, version, left, rate.next_us(meter, one, now_us))
+        return MeterReading(meter, version, left, rate.next_us(meter, one, now_us), now_us)
 
-    def take(self, name: str, one: Rate, reading: MeterReading, count: int) -> tuple[int, int]:
+    def take(
+        self,
+        name: str,
+        one: Rate,
+        reading: MeterReading,
+        count: int,
+        wish: PermitRequest | None = None,
+    ) -> tuple[int, int]:
         """Take up to `count`; return how many, and when there is more.
+
+        Args: wish: the request, whose wait is over.
 
         Raises: Unknown: they may be taken, and then count as used.
         """
@@ -70,67 +98,107 @@ class RateMeters:
             now_us = self._engine.time.latest_us()  # as of the latest time that it can be
             earliest_us = self._engine.time.earliest_us()
             meter = rate.after_taking(reading.meter, one, count, now_us, earliest_us=earliest_us)
+            if wish and semaphore.is_turn_of(meter.waiting.get(self._worker), wish):
+                waiting = semaphore.waits_without(meter.waiting, {self._worker}, earliest_us)
+                meter = replace(meter, waiting=waiting)
             back = self._unused.pop(name, [])  # if the outcome is unknown, it counts as used
-            later = self._moved.pop(name, [])
-            if self._write(name, one, reading, meter):
+            later, more = self._moved.pop(name, []), self._spent.pop(name, [])
+            if self._write(name, one, reading.version, meter):
                 self._taken_us[name] = now_us
                 return count, reading.next_us
-            self._unused[name], self._moved[name] = back, later
+            self._unused[name], self._moved[name], self._spent[name] = back, later, more
             reading = self.read(name, one)
         return 0, reading.next_us
+
+    def wait(self, name: str, one: Rate, reading: MeterReading, wish: PermitRequest) -> None:
+        """Record that this worker waits for tokens; if that fails, the next request repeats it."""
+        waiting = semaphore.waits_with(reading.meter.waiting, self._worker, wish, reading.now_us)
+        if waiting is not None:
+            meter, version = rate.read(self._engine.store, name)
+            if version == reading.version:  # without what `read` corrected
+                self._write(name, one, version, replace(meter, waiting=waiting))
+
+    def give_up(self, name: str, one: Rate) -> None:
+        """Remove the wait of this worker, if it has one."""
+        meter, version = rate.read(self._engine.store, name)
+        if self._worker in meter.waiting:
+            now_us = self._engine.time.earliest_us()
+            waiting = semaphore.waits_without(meter.waiting, {self._worker}, now_us)
+            self._write(name, one, version, replace(meter, waiting=waiting))
 
     def unused(self, name: str, count: int) -> None:
         """Note that `count` of what was taken last is not needed."""
         if count > 0 and name in self._taken_us:
-            self._unused.setdefault(name, []).append((count, self._taken_us[name]))
+            self._unused.setdefault(name, []).append(_Taken(self._taken_us[name], count))
 
-    def used(self, name: str, one: Rate, claims: Iterable[Claim]) -> None:
-        """Note for which claims the last take was; their jobs have to start soon."""
+    def used(self, name: str, one: Rate, jobs: Iterable[Job]) -> None:
+        """Note for which jobs the last take was; they have to start soon."""
         taken_us = self._taken_us[name]
         by_us = taken_us + max(one.per_us // 2, LATE_US_MIN)
-        for claim in claims:
-            self._taken_for.setdefault(claim, {})[name] = taken_us
+        for job in jobs:
+            claim, taken = job.claim(), _Taken(taken_us, costs_of(job).get(name, 1))
+            self._taken_for.setdefault(claim, {})[name] = taken
             self.start_by_us[claim] = min(by_us, self.start_by_us.get(claim, by_us))
+            if has_costs(job.lane):
+                self._running.setdefault(claim, {})[name] = taken
 
     def started(self, claims: Iterable[Claim], now_us: int) -> None:
         """Note that jobs started by now: they count from then on."""
         for claim in claims:
-            for name, taken_us in self._forget(claim).items():
-                self._moved.setdefault(name, []).append((taken_us, now_us))
+            for name, (taken_us, count) in self._forget(claim).items():
+                self._moved.setdefault(name, []).append((taken_us, now_us, count))
+                if claim in self._running:
+                    self._running[claim][name] = _Taken(now_us, count)
+
+    def spent(self, claim: Claim, name: str, units: int) -> None:
+        """Note how much a job that has started really takes (rule N10); ignore other limits."""
+        known = self._running.get(claim, {}).get(name)
+        if known is not None and units != known.units:
+            self._spent.setdefault(name, []).append(_Taken(known.at_us, units - known.units))
+            self._running[claim][name] = _Taken(known.at_us, units)
 
     def keep(self, held: Callable[[], Iterable[Job]]) -> None:
         """Drop jobs that are no longer held and did not start: their share counts as used."""
-        if self._taken_for:
+        if self._taken_for or self._running:
             mine = {job.claim() for job in held()}
             for claim in [*self._taken_for]:
                 if claim not in mine:
                     self._forget(claim)
+            for claim in [*self._running]:
+                if claim not in mine:
+                    del self._running[claim]
 
-    def _forget(self, claim: Claim) -> Mapping[str, int]:
+    def _forget(self, claim: Claim) -> Mapping[str, _Taken]:
         self.start_by_us.pop(claim, None)
         return self._taken_for.pop(claim, {})
 
-    def settle(self, rates: Mapping[str, Rate]) -> None:
-        """Return what was not needed, and count jobs as of their starts."""
-        for name in {**self._unused, **self._moved}:
-            one = rates.get(semaphore_of(name))
+    def settle(self, rate_of: Callable[[str], Rate | None]) -> None:
+        """Return what was not needed, count jobs as of their starts, and correct their costs."""
+        for name in {**self._unused, **self._moved, **self._spent}:
+            one = rate_of(name)
+            debts: list[_Taken] = []
             if one is not None:
-                later = [pair for pair in self._moved.get(name, ()) if rate.are_apart(one, *pair)]
-                if later or self._unused.get(name):
-                    self._give_back(name, one)
-            self._unused.pop(name, None)
-            self._moved.pop(name, None)
+                moved, spent = self._moved.get(name, ()), self._spent.get(name, [])
+                later = any(rate.are_apart(one, taken, started) for taken, started, _ in moved)
+                is_changed = later or self._unused.get(name) or spent
+                if is_changed and not self._give_back(name, one):  # it counts as used
+                    debts = [taken for taken in spent if taken.units > 0]
+            for notes in (self._unused, self._moved, self._spent):
+                notes.pop(name, None)
+            if debts:
+                self._spent[name] = debts
 
-    def _give_back(self, name: str, one: Rate) -> None:
+    def _give_back(self, name: str, one: Rate) -> bool:
         try:
             for _ in range(_ROUNDS_MAX):
                 reading = self.read(name, one)
-                if self._write(name, one, reading, reading.meter):
-                    return
-        except (StoreUnavailable, StoreCorrupt):  # what is not given back counts as used
-            return
+                if self._write(name, one, reading.version, reading.meter):
+                    return True
+        except (StoreUnavailable, StoreCorrupt):
+            pass
+        return False
 
-    def _write(self, name: str, one: Rate, reading: MeterReading, meter: Meter) -> bool:
+    def _write(self, name: str, one: Rate, version: bytes, meter: Meter) -> bool:
         return rate.write(
-            self._engine.store, name, meter, one, expect=reading.version, ids=self._engine.ids
+            self._engine.store, name, meter, one, expect=version, ids=self._engine.ids
         )

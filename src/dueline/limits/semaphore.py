@@ -1,7 +1,8 @@
 """Semaphores: how many jobs of a kind run at the same time.
 
-A semaphore has one capacity for all its keys, and one record for each key: how many permits each
-worker holds and until when, and which workers wait. A worker holds its permits as a number, so a
+A semaphore has one capacity for all its keys, except those with a capacity of their own, and one
+record for each key: how many permits each worker holds and until when, and which workers wait. A
+job takes one permit, or as many as its cost. A worker holds its permits as a number, so a
 claim of a hundred jobs costs no more than a claim of one. It writes only its own number, so a write
 with an unknown outcome can be repeated.
 
@@ -9,16 +10,21 @@ If a worker dies, its permits are released when they expire. Released permits ar
 HANDOVER_US for the workers whose turn it is: those with more urgent jobs, then those that have
 waited longer. All semaphores prefer the same worker, so two workers that need several semaphores
 never block each other for long.
+
+The permits that a job of a larger cost waits for stay reserved until its worker has come, so that
+jobs of smaller costs do not take them one by one for ever (rule N9).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, cast
 
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
+from dueline.core.constraints import check_value, integer
+from dueline.core.errors import BadInput
 from dueline.core.ids import Ids
-from dueline.core.limit_names import semaphore_of
+from dueline.core.limit_names import CAPACITY_MAX, check_limit, semaphore_of
 from dueline.core.pagination import records_in
 from dueline.core.readable_records import Unreadable, readable, unreadable, value_at
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records, Write
@@ -38,13 +44,15 @@ _SEMAPHORES: Final = "semaphores"
 class PermitRequest(NamedTuple):
     """A worker's request for `more` permits, for jobs of this priority and queue.
 
-    since_us: when it first asked.
+    since_us: when it first asked. is_kept: released permits are reserved until it has come, and not
+    only for HANDOVER_US.
     """
 
     more: int
     priority: int
     since_us: int
     queue: str
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +65,33 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The permits that a worker waits for, until a timestamp."""
+    """The permits, or tokens of a rate, that a worker waits for until a timestamp.
+
+    is_kept: they are reserved as long as it waits.
+    """
 
     count: int
     priority: int
     since_us: int
     queue: str
     until_us: int
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Permits:
     """The permits of one key of a semaphore, by worker.
 
-    freed_us: when some were last released. closed_us: none are granted before.
+    freed_us: when some were last released. closed_us: none are granted before. level: the capacity
+    of an adaptive semaphore as its workers have set it, 0 at first. cut_us: when they lowered it.
     """
 
     holders: Mapping[str, Hold] = field(default_factory=dict)
     waiting: Mapping[str, Wait] = field(default_factory=dict)
     freed_us: int = 0
     closed_us: int = 0
+    level: int = 0
+    cut_us: int = 0
 
     def held(self, worker: str, now_us: int) -> int:
         """Return how many permits a worker holds now."""
@@ -88,19 +103,21 @@ class Permits:
         return sum(hold.count for hold in self.holders.values() if hold.until_us > now_us)
 
 
-def before(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Sequence[str]:
+def before(
+    waiting: Mapping[str, Wait], worker: str, wish: PermitRequest, now_us: int
+) -> Sequence[str]:
     """Return the workers whose turn comes first: more urgent jobs, then a longer wait.
 
     For the turn of the worker itself, what it already waits for counts too: which of its jobs runs
     first is its own choice.
     """
     mine = _turn(wish, worker)
-    known = permits.waiting.get(worker)
+    known = waiting.get(worker)
     if known is not None and known.until_us > now_us:
         mine = min(mine, _turn(known, worker))
     return [
         name
-        for name, wait in permits.waiting.items()
+        for name, wait in waiting.items()
         if name != worker and wait.until_us > now_us and _turn(wait, name) < mine
     ]
 
@@ -130,10 +147,20 @@ def spare(
     if now_us < permits.closed_us:
         return 0
     free = capacity - permits.in_use(now_us) + permits.held(worker, now_us)
-    if has_unused or now_us < permits.freed_us + HANDOVER_US:
-        first = before(permits, worker, wish, now_us)
-        free -= sum(permits.waiting[name].count for name in first)
+    if permits.waiting:
+        is_handover = has_unused or now_us < permits.freed_us + HANDOVER_US
+        first = before(permits.waiting, worker, wish, now_us)
+        waits = [permits.waiting[name] for name in first]
+        free -= sum(wait.count for wait in waits if is_handover or wait.is_kept)
     return max(0, free)
+
+
+def kept_before(waiting: Mapping[str, Wait], worker: str, wish: PermitRequest, now_us: int) -> int:
+    """Return how many units are reserved for workers whose turn comes first (rule N9)."""
+    if not waiting:
+        return 0
+    waits = [waiting[name] for name in before(waiting, worker, wish, now_us)]
+    return sum(wait.count for wait in waits if wait.is_kept)
 
 
 def with_hold(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits:
@@ -151,31 +178,58 @@ def with_hold(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits
 
 
 def after_turn(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Permits:
-    """Return permits after a worker took what it requested: it waits no more.
+    """Return permits after a worker took what it requested: it waits no more for that.
 
     Workers that did not take permits while they were reserved for them lose their place too; they
     ask again if they still want any.
     """
-    gone = {worker}
+    gone = {worker} if is_turn_of(permits.waiting.get(worker), wish) else set()
     if now_us >= permits.freed_us + HANDOVER_US:
-        first = before(permits, worker, wish, now_us)
-        gone.update(name for name in first if permits.waiting[name].since_us <= permits.freed_us)
+        first = before(permits.waiting, worker, wish, now_us)
+        waits = [(name, permits.waiting[name]) for name in first]
+        gone.update(
+            name for name, wait in waits if wait.since_us <= permits.freed_us and not wait.is_kept
+        )
     return _without(permits, gone, now_us)
+
+
+def is_turn_of(wait: Wait | None, wish: PermitRequest) -> bool:
+    """Return whether what a worker took is what it waited for, or waits for no longer."""
+    return wait is None or not wait.is_kept or wait.since_us == wish.since_us
 
 
 def with_wait(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Permits | None:
     """Return permits with the wait of a worker; None: it is recorded already."""
-    known = permits.waiting.get(worker)
+    waiting = waits_with(permits.waiting, worker, wish, now_us)
+    return None if waiting is None else replace(permits, waiting=waiting)
+
+
+def waits_with(
+    waiting: Mapping[str, Wait], worker: str, wish: PermitRequest, now_us: int
+) -> Mapping[str, Wait] | None:
+    """Return what workers wait for with the wait of one of them; None: it is recorded already."""
+    known = waiting.get(worker)
     if known is not None and known.until_us > now_us:
         is_fresh = known.until_us > now_us + WAIT_US // 2
         comes_first = (-known.priority, known.since_us) <= (-wish.priority, wish.since_us)
-        if is_fresh and comes_first:
+        is_enough = not wish.is_kept or (known.is_kept and known.count >= wish.more)
+        if is_fresh and comes_first and is_enough:
             return None
         if comes_first:
-            wish = PermitRequest(known.count, known.priority, known.since_us, known.queue)
-    wait = Wait(wish.more, wish.priority, wish.since_us, wish.queue, now_us + WAIT_US)
-    others = _without(permits, {worker}, now_us)
-    return replace(others, waiting={**others.waiting, worker: wait})
+            count = max(known.count, wish.more) if wish.is_kept else known.count
+            is_kept = known.is_kept or wish.is_kept
+            wish = PermitRequest(count, known.priority, known.since_us, known.queue, is_kept)
+    wait = Wait(wish.more, wish.priority, wish.since_us, wish.queue, now_us + WAIT_US, wish.is_kept)
+    return {**waits_without(waiting, {worker}, now_us), worker: wait}
+
+
+def waits_without(
+    waiting: Mapping[str, Wait], gone: Collection[str], now_us: int
+) -> Mapping[str, Wait]:
+    """Return what workers wait for, without some workers and without expired waits."""
+    return {
+        name: wait for name, wait in waiting.items() if name not in gone and wait.until_us > now_us
+    }
 
 
 def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[str]:
@@ -184,13 +238,13 @@ def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[
     All others would be refused: released permits are reserved for these (rule N3).
     """
     turns = sorted(
-        (_turn(wait, name), name, wait.count)
+        (_turn(wait, name), name, wait.count, wait.is_kept)
         for name, wait in permits.waiting.items()
         if name != worker and wait.until_us > now_us
     )
     names: list[str] = []
-    for _, name, count in turns:
-        if free <= 0:
+    for _, name, count, is_kept in turns:
+        if free < (count if is_kept else 1):
             break
         names.append(name)
         free -= count
@@ -206,12 +260,77 @@ def without_worker(permits: Permits, worker: str, now_us: int) -> Permits | None
 
 def _without(permits: Permits, gone: Collection[str], now_us: int) -> Permits:
     """Return permits without these waits, and without expired ones."""
-    waiting = {
-        name: one
-        for name, one in permits.waiting.items()
-        if name not in gone and one.until_us > now_us
-    }
-    return replace(permits, waiting=waiting)
+    return replace(permits, waiting=waits_without(permits.waiting, gone, now_us))
+
+
+# Adaptive semaphores
+
+
+ADAPTED_US: Final = DAY_US
+"""How long the capacity that workers have set stays after the last change or use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Semaphore:
+    """The setting of a semaphore, or of one key.
+
+    capacity: for an adaptive semaphore, what it begins with. least, most: bounds of an adaptive
+    capacity, 0 and 0 for others. latency_us: a job that runs longer lowers it; 0: none does.
+    """
+
+    capacity: int
+    least: int = 0
+    most: int = 0
+    latency_us: int = 0
+
+    @property
+    def ceiling(self) -> int:
+        """The largest capacity that it may have."""
+        return self.most or self.capacity
+
+
+def check_setting(
+    name: str, capacity: object, bounds: tuple[object, object] | None = None, latency_us: int = 0
+) -> Semaphore:
+    """Return the setting of a semaphore or of one key.
+
+    Args: bounds: of an adaptive capacity. latency_us: see `Semaphore`.
+
+    Raises: BadInput: a value is out of range.
+    """
+    check_limit(name, capacity)
+    if bounds is None:
+        return Semaphore(cast("int", capacity))
+    for bound in bounds:
+        check_value(bound, _Bound, "adaptive")
+    least, most = cast("tuple[int, int]", bounds)
+    if not least <= cast("int", capacity) <= most:
+        raise BadInput(
+            f"`capacity` must be between the bounds {least} and {most} (got {capacity}).",
+            hint="It is the capacity to begin with.",
+        )
+    return Semaphore(cast("int", capacity), least, most, latency_us)
+
+
+_Bound = Annotated[int, integer(1, CAPACITY_MAX)]
+
+
+def capacity_now(permits: Permits, setting: Semaphore) -> int:
+    """Return the capacity of a semaphore, as its workers have adapted it."""
+    if not (setting.most and setting.capacity):
+        return setting.capacity
+    return max(setting.least, min(setting.most, permits.level or setting.capacity))
+
+
+def raised(permits: Permits, setting: Semaphore) -> Permits:
+    """Return permits of an adaptive semaphore after many successes at its capacity: one more."""
+    return replace(permits, level=min(setting.most, capacity_now(permits, setting) + 1))
+
+
+def cut(permits: Permits, setting: Semaphore, now_us: int) -> Permits:
+    """Return permits of an adaptive semaphore after a server had too much to do: a third less."""
+    level = max(setting.least, capacity_now(permits, setting) * 2 // 3)
+    return replace(permits, level=level, cut_us=now_us)
 
 
 # Records
@@ -232,7 +351,7 @@ def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: 
 
     Raises: Unknown: they may or may not be written.
     """
-    if expect == NO_VERSION and permits == Permits(freed_us=permits.freed_us):
+    if expect == NO_VERSION and not _says_anything(permits):
         return True
     change = change_of(name, permits, expect=expect, ids=ids)
     return records.commit(change.partition, change.writes)
@@ -241,8 +360,10 @@ def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: 
 def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit:
     """Return the write of permits that were read; deletes the record when it is empty."""
     change: Write
-    if permits.holders or permits.waiting or permits.closed_us:
-        ends_us = [permits.closed_us]
+    if _says_anything(permits):
+        ends_us = [permits.closed_us, permits.cut_us]
+        if permits.level:
+            ends_us.append(max(permits.cut_us, permits.freed_us) + ADAPTED_US)
         ends_us += [holder.until_us for holder in permits.holders.values()]
         ends_us += [wait.until_us for wait in permits.waiting.values()]
         change = Put(name, ids.token(), encode(permits), expect=expect, expires_us=max(ends_us))
@@ -257,31 +378,44 @@ def in_use(records: Records, semaphore: str) -> Mapping[str, Permits]:
     return {record.key: decode(record.value, Permits) for record in records_in(records, partition)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Semaphore:
-    capacity: int
+def _says_anything(permits: Permits) -> bool:
+    return bool(permits.holders or permits.waiting or permits.closed_us or permits.level)
 
 
-def define(records: Records, semaphore: str, capacity: int, *, ids: Ids) -> None:
-    """Set the capacity of a semaphore, which each of its keys has; create it if needed."""
-    value = encode(_Semaphore(capacity))
-    records.commit(_SEMAPHORES, (Put(semaphore, ids.token(), value),))
+def define(records: Records, name: str, setting: int | Semaphore, *, ids: Ids) -> None:
+    """Set the capacity of a semaphore, which its keys have, or of one key; create it if needed."""
+    if isinstance(setting, int):
+        setting = Semaphore(setting)
+    records.commit(_SEMAPHORES, (Put(name, ids.token(), encode(setting)),))
 
 
-def forget(records: Records, semaphore: str) -> None:
-    """Delete the setting of a semaphore: its capacity is CAPACITY_DEFAULT again."""
-    records.commit(_SEMAPHORES, (Delete(semaphore),))
+def forget(records: Records, name: str) -> None:
+    """Delete the setting of a semaphore, or of one key: it has the default capacity again."""
+    records.commit(_SEMAPHORES, (Delete(name),))
+
+
+def settings(records: Records) -> Mapping[str, Semaphore]:
+    """Read the settings of all semaphores and keys, by name; closed for damaged records."""
+    found = {record.key: Semaphore(0) for record in records_in(records, _SEMAPHORES)}
+    some = readable(records, _SEMAPHORES, Semaphore)
+    return found | {record.key: semaphore for record, semaphore in some}
 
 
 def capacities(records: Records) -> Mapping[str, int]:
     """Read the capacities of all semaphores that were set, by name; 0 for damaged records."""
-    found = {record.key: 0 for record in records_in(records, _SEMAPHORES)}
-    some = readable(records, _SEMAPHORES, _Semaphore)
-    return found | {record.key: semaphore.capacity for record, semaphore in some}
+    return {name: setting.capacity for name, setting in settings(records).items()}
+
+
+def setting_of(known: Mapping[str, Semaphore], name: str) -> Semaphore:
+    """Return the setting of a limit: of its key, of its semaphore, or the default."""
+    return known.get(name) or known.get(semaphore_of(name), _DEFAULT)
+
+
+_DEFAULT: Final = Semaphore(CAPACITY_DEFAULT)
 
 
 def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:
     """Yield damaged records: of all semaphores, and of the permits of these names."""
-    yield from unreadable(records, _SEMAPHORES, _Semaphore)
+    yield from unreadable(records, _SEMAPHORES, Semaphore)
     for name in names:
         yield from unreadable(records, _partition(name), Permits)

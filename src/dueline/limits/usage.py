@@ -1,24 +1,27 @@
 """The usage of limits, for people: which workers hold permits, and which wait for some."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, limits_of
-from dueline.core.limit_names import semaphore_of
+from dueline.core.limit_costs import NO_COSTS
+from dueline.core.limit_names import has_key, semaphore_of
 from dueline.core.store import Records
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
-from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
+from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Semaphore, Wait
+
+_DEFAULT: Final = Semaphore(CAPACITY_DEFAULT)
 
 
 class LimitUsage(NamedTuple):
     """The usage of a limit at one time.
 
     is_set: whether the capacity of its semaphore was set. holders, waiting: by worker, those that
-    hold or wait now. closed_us: until when a handler has suspended it; 0: it is open.
+    hold or wait now. closed_us: until when a handler has suspended it; 0: it is open. setting: of
+    its semaphore or key.
     """
 
     name: str
@@ -27,6 +30,7 @@ class LimitUsage(NamedTuple):
     holders: Mapping[str, Hold]
     waiting: Mapping[str, Wait]
     closed_us: int = 0
+    setting: Semaphore = _DEFAULT
 
     @property
     def held(self) -> int:
@@ -48,21 +52,38 @@ def usage_of(engine: Engine, name: str) -> LimitUsage:
     """Read the usage of one limit."""
     permits, _ = semaphore.read(engine.store, name)
     now_us = engine.time.earliest_us()
-    return _use(name, permits, semaphore.capacities(engine.store), now_us)
+    return _use(name, permits, semaphore.settings(engine.store), now_us)
+
+
+def adaptive_text(setting: Semaphore, uses: Iterable[LimitUsage]) -> str:
+    """Return the capacities of an adaptive semaphore for people: those in use, and the bounds."""
+    now = sorted({use.capacity for use in uses} or {setting.capacity})
+    text = str(now[0]) if len(now) == 1 else f"{now[0]} to {now[-1]}"
+    return f"{text} at once (from {setting.least} to {setting.most})"
 
 
 def usages_of(engine: Engine, name: str) -> list[LimitUsage]:
-    """Read the usage of all limits of a semaphore that are held, waited for or suspended."""
-    capacities = semaphore.capacities(engine.store)
+    """Read the usage of all limits of a semaphore that are held, waited for or suspended.
+
+    Args: name: a semaphore, without the keys that have a capacity of their own; or such a key.
+    """
+    known = semaphore.settings(engine.store)
     found = semaphore.in_use(engine.store, name)
     now_us = engine.time.earliest_us()
-    uses = [_use(limit, permits, capacities, now_us) for limit, permits in found.items()]
-    return [use for use in uses if use.holders or use.waiting or use.closed_us]
+    uses = [
+        _use(limit, permits, known, now_us)
+        for limit, permits in found.items()
+        if limit == name or not (has_key(name) or limit in known)
+    ]
+    return [use for use in uses if use.holders or use.waiting or use.closed_us or use.setting.most]
 
 
-def semaphores(engine: Engine) -> Mapping[str, int | None]:
-    """Return all semaphores with the capacity that was set, or None where jobs only name one."""
-    found: dict[str, int | None] = {
+def semaphores(engine: Engine) -> Mapping[str, Semaphore | None]:
+    """Return all semaphores with what was set, or None where jobs only name one.
+
+    Keys with a capacity of their own are semaphores here.
+    """
+    found: dict[str, Semaphore | None] = {
         semaphore_of(limit): None
         for queue in engine.catalog.names()
         for lane in engine.lanes_of(queue)
@@ -70,45 +91,52 @@ def semaphores(engine: Engine) -> Mapping[str, int | None]:
     }
     known = rate.rates(engine.store)
     found = {name: None for name in found if name not in known}
-    return dict(sorted({**found, **semaphore.capacities(engine.store)}.items()))
+    return dict(sorted({**found, **semaphore.settings(engine.store)}.items()))
 
 
 class ExhaustedRate(NamedTuple):
-    """A rate that allows no start now. next_us: when at least one job may start."""
+    """A rate that does not allow a job now.
+
+    next_us: when enough is left. need: what the job takes. left: what there is.
+    """
 
     name: str
     rate: Rate
     next_us: int
+    need: int = 1
+    left: int = 0
 
 
-def look(engine: Engine, names: Iterable[str]) -> tuple[list[ExhaustedRate], list[LimitUsage]]:
-    """Read limits: the rates that allow nothing now, and the usage of all semaphores."""
+def look(
+    engine: Engine, names: Iterable[str], costs: Mapping[str, int] = NO_COSTS
+) -> tuple[list[ExhaustedRate], list[LimitUsage]]:
+    """Read limits: the rates that do not allow a job now, and the usage of all semaphores.
+
+    Args: costs: what the job takes of the limits of which it does not take one.
+    """
     now_us = engine.time.earliest_us()
-    rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
+    rates, known = rate.rates(engine.store), semaphore.settings(engine.store)
     slow: list[ExhaustedRate] = []
     uses: list[LimitUsage] = []
     for name in names:
-        one = rates.get(semaphore_of(name))
+        one = rate.rate_of(rates, name)
         if one is None:
             permits, _ = semaphore.read(engine.store, name)
-            uses.append(_use(name, permits, capacities, now_us))
-        elif found := _metered(engine, name, one, now_us):
+            uses.append(_use(name, permits, known, now_us))
+        elif found := _metered(engine, name, one, now_us, costs.get(name, 1)):
             slow.append(found)
     return slow, uses
 
 
-def _metered(engine: Engine, name: str, one: Rate, now_us: int) -> ExhaustedRate | None:
-    """Read a rate; None: a job may start now."""
+def _metered(
+    engine: Engine, name: str, one: Rate, now_us: int, need: int = 1
+) -> ExhaustedRate | None:
+    """Read a rate; None: the job may start now."""
     meter, _ = rate.read(engine.store, name)
-    if rate.left(meter, one, now_us) > 0:
+    left = rate.left(meter, one, now_us)
+    if left >= min(need, one.most):
         return None
-    return ExhaustedRate(name, one, rate.next_us(meter, one, now_us))
-
-
-def rate_text(one: Rate) -> str:
-    """Format a rate for people."""
-    burst = f", {one.burst} at once" if one.burst else ""
-    return f"{one.count} in {span_text(one.per_us)}{burst}"
+    return ExhaustedRate(name, one, rate.next_us(meter, one, now_us, need), need, left)
 
 
 class RateUsage(NamedTuple):
@@ -144,6 +172,7 @@ class BusyLimits:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._uses: dict[str, Mapping[str, LimitUsage]] = {}
+        self._settings: Mapping[str, Semaphore] = {}
         self._rates: Mapping[str, Rate] | None = None
         self._slow: dict[str, bool] = {}
         self._now_us = engine.time.earliest_us()
@@ -156,31 +185,35 @@ class BusyLimits:
         key = semaphore_of(name)
         if self._rates is None:
             self._rates = rate.rates(self._engine.store)
-        one = self._rates.get(key)
+        one = rate.rate_of(self._rates, name)
         if one is not None:
             if name not in self._slow:
                 self._slow[name] = _metered(self._engine, name, one, self._now_us) is not None
             return self._slow[name]
         if key not in self._uses:
-            uses: Sequence[LimitUsage] = [
-                usage_of(self._engine, key),
-                *usages_of(self._engine, key),
-            ]
-            self._uses[key] = {use.name: use for use in uses}
-        known = self._uses[key]
-        return known[name].is_busy if name in known else known[key].capacity == 0
+            known = semaphore.settings(self._engine.store)
+            found = {key: Permits(), **semaphore.in_use(self._engine.store, key)}
+            self._uses[key] = {
+                limit: _use(limit, permits, known, self._now_us) for limit, permits in found.items()
+            }
+            self._settings = known
+        uses = self._uses[key]
+        if name in uses:
+            return uses[name].is_busy
+        return semaphore.setting_of(self._settings, name).capacity == 0
 
 
-def _use(name: str, permits: Permits, capacities: Mapping[str, int], now_us: int) -> LimitUsage:
+def _use(name: str, permits: Permits, known: Mapping[str, Semaphore], now_us: int) -> LimitUsage:
     """Return the usage at the earliest that the time can be: as for workers, none expires early."""
-    semaphore_name = semaphore_of(name)
+    setting = semaphore.setting_of(known, name)
     return LimitUsage(
         name,
-        capacities.get(semaphore_name, CAPACITY_DEFAULT),
-        semaphore_name in capacities,
+        semaphore.capacity_now(permits, setting),
+        name in known or semaphore_of(name) in known,
         {who: one for who, one in sorted(permits.holders.items()) if one.until_us > now_us},
         {who: one for who, one in sorted(permits.waiting.items()) if one.until_us > now_us},
         permits.closed_us if permits.closed_us > now_us else 0,
+        setting,
     )
 
 

@@ -23,7 +23,7 @@ from dueline.core.store_capabilities import PREFETCH_US_MAX
 from dueline.core.wakeup import Wakeup, place_of
 from dueline.jobs.claims import claims_in, lanes_with_claims
 from dueline.limits import semaphore
-from dueline.limits.semaphore import CAPACITY_DEFAULT, Permits
+from dueline.limits.semaphore import Permits, Semaphore
 
 EVERY_US: Final = 2 * SECOND_US
 _ROUNDS_MAX: Final = 5
@@ -112,10 +112,10 @@ def release_permits(engine: Engine, worker: str, semaphores: Collection[str]) ->
 
     Returns: how many limits had any.
     """
-    capacities = semaphore.capacities(engine.store)
-    names = {*semaphores, *capacities}
+    known = semaphore.settings(engine.store)
+    names = {*semaphores, *map(semaphore_of, known)}
     return sum(
-        _release_permits(engine, worker, limit, capacities)
+        _release_permits(engine, worker, limit, known)
         for name in sorted(names)
         for limit, permits in semaphore.in_use(engine.store, name).items()
         if worker in permits.holders or worker in permits.waiting
@@ -123,7 +123,7 @@ def release_permits(engine: Engine, worker: str, semaphores: Collection[str]) ->
 
 
 def _release_permits(
-    engine: Engine, worker: str, limit: str, capacities: Mapping[str, int]
+    engine: Engine, worker: str, limit: str, known: Mapping[str, Semaphore]
 ) -> bool:
     """Release the permits of one limit, and wake the workers that are next (rules M3, N3)."""
     for _ in range(_ROUNDS_MAX):
@@ -133,7 +133,7 @@ def _release_permits(
         if left is None:
             return False
         if _write_permits(engine, worker, limit, left, version):
-            capacity = capacities.get(semaphore_of(limit), CAPACITY_DEFAULT)
+            capacity = semaphore.capacity_now(left, semaphore.setting_of(known, limit))
             free = capacity - left.in_use(now_us)
             workers = semaphore.next_in_turn(left, free, worker, now_us)
             engine.wakeups.wake(list(map(Wakeup, workers)))

@@ -19,6 +19,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
 from dueline.core.job import Job, JobId, State, is_away
 from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.limit_costs import options_with_costs
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Row
@@ -458,7 +459,7 @@ def _options(call: Template, expires_us: int | None) -> CallOptions:
 def _job(schedule: Schedule, planned: PlannedJob, sent_us: int) -> Job:
     call = schedule.template
     expires_us = planned.nominal_us + call.expires_us if call.expires_us else None
-    opts = _options(call, expires_us).to_bytes()
+    opts = options_with_costs(_options(call, expires_us), call.limits).to_bytes()
     tenant = lane_tenant(call.tenant, call.limits)
     lane = Lane(call.queue, planned.shard, planned.bucket, call.priority, tenant)
     return Job(

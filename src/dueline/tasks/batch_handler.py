@@ -11,8 +11,9 @@ from dueline.core.job import Job
 from dueline.core.user_code import Raised, contain
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.batch_options import BatchOptions
-from dueline.tasks.handler import Cancel, Context, Handler, Snooze
+from dueline.tasks.handler import Context, Handler
 from dueline.tasks.progress import Control, NoControl, Progress
+from dueline.tasks.raised import Cancel, Snooze
 
 T = TypeVar("T")
 

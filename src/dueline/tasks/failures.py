@@ -8,7 +8,8 @@ from dueline.core.clock import duration_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import WAIT_US_MAX
 from dueline.core.user_code import describe, raise_interrupt
-from dueline.tasks.handler import Handler, InvalidWait, RetryRequested
+from dueline.tasks.handler import Handler
+from dueline.tasks.raised import InvalidWait, RetryRequested
 
 TRACEBACK_CHARACTERS_MAX: Final = 16 * 1024
 

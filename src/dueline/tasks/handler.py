@@ -9,15 +9,16 @@ from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, 
 
 from dueline.core.attempt import Ending
 from dueline.core.call_options import headers_of
-from dueline.core.clock import asked_span_us, to_datetime
+from dueline.core.clock import to_datetime
 from dueline.core.codec import unknown_kind
 from dueline.core.constraints import check_value, integer
-from dueline.core.errors import BadInput, DuelineError, JobTimeout, LeaseLost
+from dueline.core.errors import BadInput, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.lane import tenant_of
-from dueline.core.limit_names import limits_of_call, read_limits
+from dueline.core.limit_costs import checked_units, costs_of
+from dueline.core.limit_names import limits_of_call, read_limits, semaphore_of
 from dueline.core.logging import log
-from dueline.core.retry import ATTEMPTS_MAX, WAIT_US_MAX, Retry
+from dueline.core.retry import ATTEMPTS_MAX, Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.context_parameter import takes_first
@@ -33,69 +34,7 @@ from dueline.tasks.progress import (
     read_meta,
     report_of,
 )
-
-
-class InvalidWait(BadInput):
-    """The wait that a handler asked for is out of range: a failure that is retried as others."""
-
-
-def _asked_wait_us(wait: object, name: str) -> int:
-    """Return the wait that a handler asked for, from 0 to ten years."""
-    try:
-        wait_us = asked_span_us(wait, name)
-    except BadInput as error:
-        raise InvalidWait(error.message, hint=error.hint) from error
-    if wait_us > WAIT_US_MAX:
-        raise InvalidWait(
-            f"`{name}` must be at most ten years (got {wait!r:.80}).", hint="It is in seconds."
-        )
-    return wait_us
-
-
-class Snooze(DuelineError):
-    """Raised in a handler: run this job again later; no attempt is spent.
-
-    Raises:
-        BadInput: The wait is negative, not a number, or longer than ten years. In a handler, this
-            is a failure that is retried as others.
-    """
-
-    def __init__(
-        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
-    ) -> None:
-        parts = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
-        try:
-            if bool in map(type, parts.values()):
-                raise TypeError("a truth value is no number")  # noqa: TRY301  (see below)
-            total = timedelta(**parts)
-        except (TypeError, ValueError, OverflowError) as error:
-            shown = ", ".join(f"{name}={text_of(one)[:40]}" for name, one in parts.items() if one)
-            raise InvalidWait(
-                f"The wait must be from 0 to ten years (got {shown}).", hint="Use Snooze(30)."
-            ) from error
-        self.after_us = _asked_wait_us(total, "seconds")
-        super().__init__(f"Snoozed for {self.after_us / 1e6:g} s.")
-
-
-class Throttled(Snooze):
-    """Raised in a handler: run this job again later, and suspend its limits until then.
-
-    For responses such as "429, retry after 30 seconds": no job with one of these limits starts
-    until then, in any worker. No attempt is spent, and running jobs continue. Limits are suspended
-    for a day at most: the worker logs a warning if more is asked for.
-    """
-
-
-class RetryRequested(DuelineError):
-    """Raised by `ctx.retry`: this attempt failed, and the job runs again later."""
-
-    retry_after: float | timedelta | None = None
-    attempts = 0
-
-
-class Cancel(DuelineError):
-    """Raised in a handler: cancel this job, without a result."""
-
+from dueline.tasks.raised import Cancel, RetryRequested, asked_wait_us
 
 T = TypeVar("T")
 
@@ -261,7 +200,7 @@ class Context:
         error = RetryRequested(f"The handler asked for a retry.{reason}")
         error.__cause__ = cause
         if after is not None:
-            _asked_wait_us(after, "after")
+            asked_wait_us(after, "after")
             error.retry_after = after
         if attempts is not None:
             check_value(attempts, _Attempts, "attempts")
@@ -281,7 +220,8 @@ class Context:
           LeaseLost, JobTimeout: as `check_cancelled`. Do not catch them.
         """
         self._expect_time()
-        self._report(report_of(done, total, note)._replace(meta=self._said.meta))
+        said = report_of(done, total, note)
+        self._report(said._replace(meta=self._said.meta, spent=self._said.spent))
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -302,6 +242,33 @@ class Context:
         """
         self._expect_time()
         self._report(self._said._replace(meta=meta_of({**self.meta, **values})))
+
+    def spend(self, limit: str, units: int) -> None:
+        """Say how many units of a rate this attempt really takes, instead of its cost.
+
+        Call it while the handler runs, as soon as it is known. Units that are not needed are
+        returned; more units count as taken now, and later jobs wait for them. A semaphore is not
+        changed: its permits are released when the attempt ends.
+
+        Args: limit: a limit of the job with a cost, without or with its key. units: of the whole
+          attempt so far; another call replaces it.
+
+        Raises:
+          BadInput: the job has no such limit with a cost, or the number is invalid.
+          LeaseLost, JobTimeout: as `check_cancelled`. Do not catch them.
+        """
+        if not self._job.is_claimed():  # a plain call
+            return
+        self._expect_time()
+        names = costs_of(self._job)
+        name = next((each for each in names if limit in (each, semaphore_of(each))), None)
+        if name is None:
+            raise BadInput(
+                f"The job takes no number of units of the limit {limit!r:.80}.",
+                hint=f"Its limits with a cost: {', '.join(names) or 'none'}.",
+            )
+        spent = {**dict(self._said.spent), name: checked_units(units, name, least=0)}
+        self._report(self._said._replace(spent=tuple(spent.items())))
 
     def _report(self, report: ProgressReport) -> None:
         self._said = self._reported = report

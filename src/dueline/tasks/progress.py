@@ -44,12 +44,21 @@ class Progress:
 
 
 class ProgressReport(NamedTuple):
-    """The progress that a handler reports. total: NO_TOTAL if it has only noted something."""
+    """The progress that a handler reports. total: NO_TOTAL if it has only noted something.
+
+    spent: what the job really takes of its limits, as `spend` said last.
+    """
 
     done: float
     total: float
     note: str
     meta: str = ""
+    spent: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def says_progress(self) -> bool:
+        """Whether it says something that callers of the job can read."""
+        return self.total != NO_TOTAL or bool(self.note or self.meta)
 
 
 class Control(Protocol):

@@ -25,11 +25,12 @@ from dueline.core.attempt import (
 )
 from dueline.core.call_options import is_awaited
 from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
-from dueline.core.job import Claim, Job
+from dueline.core.job import Job
 from dueline.durable.context import DurableContext
 from dueline.durable.rehearsal import Rehearsal
 from dueline.jobs import results
 from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.limits.needs import ANY, Needs
 from dueline.limits.permits import Granted
 from dueline.tasks.arguments import Misfit
 from dueline.tasks.batch_handler import ARGUMENT, BatchHandler
@@ -339,15 +340,22 @@ class _Unlimited:
         self._time = time
 
     def take(
-        self, _limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+        self,
+        _limits: Sequence[str],
+        count: int,
+        *,
+        priority: int,
+        queue: str,
+        lease_us: int,
+        needs: Needs = ANY,
     ) -> Granted:
-        del priority, queue
+        del priority, queue, needs
         return Granted(count, self._time.latest_us() + lease_us, {})
 
-    def unused(self, limits: Sequence[str], count: int) -> None:
+    def unused(self, limits: Sequence[str], count: int, units: Mapping[str, int] = {}) -> None:
         """Ignore unused permits."""
 
-    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
+    def used(self, limits: Sequence[str], jobs: Sequence[Job]) -> None:
         """Ignore used permits."""
 
     def is_open(self, _name: str) -> bool:

@@ -9,15 +9,18 @@ from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import Job
-from dueline.core.lane import Lane, Pointer, tenant_of
+from dueline.core.lane import Lane, Pointer, has_costs, limits_of, tenant_of
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
-from dueline.core.store import Lease
+from dueline.core.store import Claimed, Lease, Want
 from dueline.core.store_capabilities import Prefetched
 from dueline.core.tuples import made
+from dueline.jobs.history import record_deaths
 from dueline.jobs.lane_planner import plan, prospects, weighed
 from dueline.jobs.lane_rotation import LaneRotation
+from dueline.jobs.paused_tasks import requeue_claimed
 from dueline.jobs.tenant_round_robin import interleaved
 from dueline.jobs.tenant_weights import LOOKED_AT, TenantWeights
+from dueline.limits.needs import ANY, Needs, needs_of, units_of
 from dueline.limits.permits import PermitSource
 from dueline.worker.lane_visits import LaneVisits, Visit
 from dueline.worker.limited_lanes import LimitedLanes
@@ -199,25 +202,64 @@ class Claimer:
 
     def _visit(self, now_us: int, error_us: int, visit: Visit, most: int) -> Sequence[ClaimedJob]:
         """Claim from some lanes; error_us: what the store's time may differ by."""
-        lasting_us = visit.lease_us + error_us
+        lasting_us, needs = visit.lease_us + error_us, ANY
+        first: Sequence[Job] = ()
         if visit.limits:
             if self._limits.lacks_slots(now_us):
                 return ()  # the next claim postpones all such lanes at once
-            most, until_us = self._limits.take(
-                visit.limits, most, visit.wants, visit.lease_us, now_us
-            )
+            if has_costs(visit.wants[0].lane):
+                first = self._first_jobs(visit.wants[0], most, now_us)
+                needs, most = needs_of(visit.wants[0].lane, first), max(1, len(first))
+            most, until_us = self._limits.take(visit, most, now_us, needs)
             if most <= 0:
                 return ()
             lasting_us = min(lasting_us, until_us - now_us)
         lease = Lease(now_us, lasting_us, self._worker, self._engine.ids.token())
         claimed = self._engine.store.claim(visit.wants, limit=most, lease=lease)
+        if needs.line:
+            claimed = self._fitting(claimed, first[:most], needs)
         if visit.limits:
-            self._limits.used(visit.limits, most, claimed.jobs)
+            self._limits.used(visit.limits, most, claimed.jobs, needs)
         self._rota.visited(claimed.next_at_us)
         self._limits.blocked.visited(claimed.next_at_us)
         if claimed.died:
             return [ClaimedJob(job, claimed.died.get(job.id)) for job in claimed.jobs]
         return made(ClaimedJob, zip(claimed.jobs, repeat(None)))
+
+    def _first_jobs(self, want: Want, most: int, now_us: int) -> Sequence[Job]:
+        """Read the due jobs at the front of a lane, which a claim will bring."""
+        limit = min(most, want.most)
+        return self._engine.store.scan(want.lane, after=None, until_us=now_us, limit=limit).jobs
+
+    def _fitting(self, claimed: Claimed, first: Sequence[Job], needs: Needs) -> Claimed:
+        """Return a claim with the jobs for which there are permits; others are requeued (rule N9).
+
+        Another worker may have claimed the jobs that were read, so that this claim brought others.
+
+        Args: first: the jobs for which permits were taken.
+        """
+        if [job.id for job in claimed.jobs] == [job.id for job in first[: len(claimed.jobs)]]:
+            return claimed
+        left = {name: needs.units(name, len(first)) for name in needs.totals}
+        kept: list[Job] = []
+        for job in claimed.jobs:
+            costs = units_of((job,), limits_of(job.lane))
+            if len(kept) < max(1, len(first)) and all(
+                units <= left.get(name, units if units == 1 else 0) for name, units in costs.items()
+            ):
+                kept.append(job)
+                for name in left:
+                    left[name] -= costs[name]
+            else:
+                break
+        gone = claimed.jobs[len(kept) :]
+        deaths = (claimed.died.get(job.id) for job in gone)
+        record_deaths(self._engine, filter(None, deaths))
+        requeue_claimed(self._engine, gone)
+        now_us = self._engine.time.earliest_us()
+        return claimed._replace(
+            jobs=kept, next_at_us={**claimed.next_at_us, **{job.lane: now_us for job in gone}}
+        )
 
     def returned(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the turns of jobs that are released before they started; return the jobs."""

@@ -25,14 +25,12 @@ from dueline.durable.suspension import Suspended
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.failures import failure
 from dueline.tasks.handler import (
-    Cancel,
     Context,
     Handler,
     Middleware,
-    Snooze,
-    Throttled,
 )
 from dueline.tasks.hooks import Hooks
+from dueline.tasks.raised import Cancel, Snooze, Throttled
 from dueline.tasks.watching import FunctionWatch
 from dueline.worker.assignment import NULL, Assignment, done_with, fitting
 from dueline.worker.batch_execution import BatchRun

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable
-from dueline.core.lane import limits_of
+from dueline.core.lane import has_costs, limits_of
 from dueline.core.store import Want
 
 _Claimed = TypeVar("_Claimed")
@@ -64,9 +64,11 @@ class LaneVisits:
             runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
             return [Visit(*kind, (), list(some)) for kind, some in runs]
 
-        def kind_of(want: Want) -> tuple[tuple[int, str], tuple[str, ...], tuple[str, int] | None]:
+        def kind_of(want: Want) -> tuple[tuple[int, str], tuple[str, ...], object]:
             lane = want.lane
             limits = limits_of(lane)
+            if has_costs(lane):  # the first jobs are read before permits are taken
+                return kinds[lane.queue], limits, lane
             return kinds[lane.queue], limits, (lane.queue, lane.priority) if limits else None
 
         limited = groupby(wants, key=kind_of)

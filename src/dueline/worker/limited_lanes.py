@@ -7,10 +7,11 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job
 from dueline.core.lane import Lane, Pointer, limits_of
 from dueline.core.logging import log
-from dueline.core.store import Want
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.limits.blocked_lanes import BlockedLanes
+from dueline.limits.needs import ANY, Needs, units_of
 from dueline.limits.permits import SLOTS, Granted, PermitSource
+from dueline.worker.lane_visits import Visit
 
 MOMENT_US = 10 * SECOND_US
 """How long a burst waits for a limit."""
@@ -72,21 +73,29 @@ class LimitedLanes:
         return free
 
     def take(
-        self, limits: Sequence[str], most: int, wants: Sequence[Want], lease_us: int, now_us: int
+        self,
+        visit: Visit,
+        most: int,
+        now_us: int,
+        needs: Needs = ANY,
     ) -> tuple[int, int]:
         """Take permits for lanes with limits, or postpone the lanes.
+
+        Args: needs: what the first jobs of a lane with costs need.
 
         Returns:
             The number of jobs that may be claimed, and until when their claims may last.
         """
         assert self._permits is not None, "lanes with limits are left out without permits"
+        limits, wants, lease_us = visit.limits, visit.wants, visit.lease_us
         lane = wants[0].lane
         lacking: Collection[str] = self.blocked.among(limits, now_us)
         if not lacking:
             try:
                 granted = self._permits.take(
-                    limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us
-                )
+                    limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us,
+                    needs=needs,
+                )  # fmt: skip
             except StoreCorrupt as error:  # lanes with other limits continue
                 self._warn(f"limits {', '.join(limits)}", error, now_us)
                 granted = Granted(0, 0, dict.fromkeys(limits, now_us + DAMAGED_US))
@@ -97,12 +106,18 @@ class LimitedLanes:
         self._postpone([want.lane for want in wants], lacking)
         return 0, 0
 
-    def used(self, limits: Sequence[str], most: int, jobs: Sequence[Job]) -> None:
-        """Note which of `most` permits the claimed jobs use."""
+    def used(
+        self, limits: Sequence[str], most: int, jobs: Sequence[Job], needs: Needs = ANY
+    ) -> None:
+        """Note which of the permits for `most` jobs the claimed jobs use."""
         if self._permits is not None:
             if most > len(jobs):
-                self._permits.unused(limits, most - len(jobs))
-            self._permits.used(limits, [job.claim() for job in jobs])
+                back: dict[str, int] = {}
+                if needs.totals:
+                    used = units_of(jobs, limits)
+                    back = {name: needs.units(name, most) - used[name] for name in limits}
+                self._permits.unused(limits, most - len(jobs), back)
+            self._permits.used(limits, jobs)
 
     def _postpone(self, lanes: Collection[Lane], lacking: Collection[str]) -> None:
         """Skip lanes until the limits that refused them may be asked again."""

@@ -47,10 +47,12 @@ class DeferredJob(NamedTuple):
 
     Attributes:
       tenant: That of the lane to move it to, which says who may claim it; None for a paused task.
+      limits: Its limits with their numbers of units, if it is moved to a lane with limits.
     """
 
     job: Job
     tenant: str | None
+    limits: Sequence[str] = ()
 
 
 def _tenant_with_task(job: Job) -> str:
@@ -107,7 +109,7 @@ class DeferredJobs:
                 self._wakeup.set()  # its ending is stored by the next pass
             elif limits:
                 tenant = lane_tenant(tenant_of(lane), limits, task_of(lane))
-                found.waiting.append(DeferredJob(claimed.job, tenant))
+                found.waiting.append(DeferredJob(claimed.job, tenant, limits))
             else:
                 found.fit.append(claimed)
         return found
@@ -145,7 +147,7 @@ class DeferredJobs:
             (deferred.job, deferred.tenant) for deferred in waiting if deferred.tenant is not None
         ]
         if moved:
-            move_to_lanes(self._engine, moved)
+            move_to_lanes(self._engine, moved, {each.job.id: each.limits for each in waiting})
             self._move_unknown([job for job, _ in moved if not self._knows(job)])
         self._defer_paused([deferred.job for deferred in waiting if deferred.tenant is None])
 

@@ -28,6 +28,7 @@ class ProgressReports:
     def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, ProgressReport]]) -> None:
         self._engine = engine
         self._take = take
+        self._spent: dict[Claim, Sequence[tuple[str, int]]] = {}
         self._unwritten: dict[Claim, Progress] = {}
         self._versions: dict[Claim, bytes] = {}  # of the records as these claims wrote them
         self._guard = threading.Lock()
@@ -49,8 +50,10 @@ class ProgressReports:
                     {
                         claim: Progress(one.done, one.total, one.note, at_us, one.meta)
                         for claim, one in reports.items()
+                        if one.says_progress
                     }
                 )
+                self._spent |= {claim: said.spent for claim, said in reports.items() if said.spent}
             chosen = self._unwritten if only is None else self._unwritten.keys() & set(only)
             some = {claim: self._unwritten[claim] for claim in chosen}
             lost: list[Claim] = []
@@ -67,6 +70,14 @@ class ProgressReports:
                 if not some:
                     break
             return lost
+
+    def take_spent(self) -> Mapping[Claim, Sequence[tuple[str, int]]]:
+        """Return what jobs really take of their limits, as reported since the last call."""
+        if not self._spent:
+            return {}
+        with self._guard:
+            taken, self._spent = self._spent, {}
+        return taken
 
     def forget(self, claims: Collection[Claim]) -> None:
         """Drop unwritten reports of claims that ended or were lost."""

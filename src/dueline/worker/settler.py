@@ -40,9 +40,9 @@ from dueline.durable.stopped import list_stopped
 from dueline.jobs import attempt_lines, cancel_requests, decisions
 from dueline.jobs.completion import Finished, complete, finish_of, frees_of, stored, successes
 from dueline.jobs.decisions import Decision, group_of
-from dueline.jobs.history import died, rows_of_ended
+from dueline.jobs.history import record_deaths
 from dueline.jobs.unknown_tasks import known_tasks
-from dueline.limits.permits import suspend
+from dueline.limits.suspension import suspend
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
@@ -339,14 +339,7 @@ class Settler:
 
     def record_crashes(self, taken: Sequence[ClaimedJob]) -> None:
         """Record attempts whose workers died in the history, which only the next claimer can do."""
-        catalog = self._engine.catalog
-        noted = [
-            (died(before), before)
-            for _, before in taken
-            if before and catalog.settings(before.lane.queue).history != "off"
-        ]
-        if noted:
-            self._engine.store.append(rows_of_ended((), noted))
+        record_deaths(self._engine, [before for _, before in taken if before])
 
     def _with_cancel_requests(self, over: Sequence[EndedBeforeRun]) -> Sequence[EndedBeforeRun]:
         """Cancel those of the jobs whose cancellation was requested under an earlier claim."""

@@ -41,10 +41,7 @@ from dueline.worker.workflow_steps import WorkflowSteps
 
 WATCH_US = 50_000  # running handlers are checked this often
 LIVE_WITHIN_US = 60 * SECOND_US
-"""A worker whose loop has not turned for this time is not alive. A store that is unavailable
-delays a turn by seconds.
-"""
-
+"""A worker whose loop has not turned for this time is not alive; outages delay turns by seconds."""
 
 SOON_US = SECOND_US
 """How long an embedded worker waits for handlers that were asked to end, before it continues."""
@@ -213,8 +210,9 @@ class Worker:
                 self._gatherer.submit_overdue()
             self._runner.spread()
         if self._permits.start_by_us:
-            running = [job.claim() for job in self._runner.running()]
+            running = map(Job.claim, self._runner.running())
             self._permits.started(running, self._engine.time.latest_us())
+        self._permits.spent(self._reports.take_spent())
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
 
@@ -268,6 +266,7 @@ class Worker:
             self._ended += ended
             if self._held.start_by_us:
                 self._note_starts(ended)
+            self._permits.answered(ended)
         if self._settlements.is_under_way():
             return
         self._take_settled()

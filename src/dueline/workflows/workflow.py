@@ -11,6 +11,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.limit_costs import options_with_costs
 from dueline.core.pagination import parts_of
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import Drop, Group
@@ -104,6 +105,7 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
         parked_us = 1  # the step waits for nothing, and still has to read its arguments
     place = StepPlace(number, parked_us)
     options = CallOptions(call.expires_us, step=place, **call.carried())
+    options = options_with_costs(options, call.limits)
     check_delivery(options, settings, call.task, call.queue)
     if call.expires_us is not None:
         check_options(options, max(due_us, now_us), 0)

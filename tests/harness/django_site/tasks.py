@@ -5,7 +5,7 @@ from django.db import connections, transaction
 from dueline.contrib.django import DuelineContext
 from dueline.contrib.django.contract import task
 from dueline.core.retry import Retry
-from dueline.tasks.handler import Snooze
+from dueline.tasks.raised import Snooze
 
 
 class RefusedError(Exception):

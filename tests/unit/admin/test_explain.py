@@ -18,7 +18,8 @@ from dueline.jobs.completion import finish_of
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
 from dueline.jobs.queue import EnqueueRequest
-from dueline.limits import permits, semaphore
+from dueline.limits import semaphore
+from dueline.limits.suspension import suspend
 from dueline.limits.usage import BusyLimits
 from tests.harness.world import LEASE_US, World, world_on
 
@@ -362,7 +363,7 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
     job_id = world.put(limits=["any", "warehouse"])
     world.live()
     world.hold("any")
-    permits.suspend(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
+    suspend(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
     found = why(world, job_id, "limit")
     assert found.sentence.startswith(
         "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "

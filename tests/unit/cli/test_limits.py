@@ -9,9 +9,10 @@ from dueline.coordination.worker_registry import Presence, announce
 from dueline.core.clock import SECOND_US
 from dueline.core.ids import Ids
 from dueline.core.store import NO_VERSION
-from dueline.limits import permits, rate, semaphore
+from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
 from dueline.limits.semaphore import Hold, Permits, Wait
+from dueline.limits.suspension import suspend
 from tests.harness.shell import Shell
 
 TASKS = """
@@ -123,11 +124,47 @@ def test_a_job_tells_when_its_rate_lets_it_start(shell: Shell, app: Dueline) -> 
 
 
 def test_a_capacity_or_a_name_that_is_wrong_changes_nothing(shell: Shell, app: Dueline) -> None:
-    for wrong in (("a", "-1"), ("a", "1000001"), ("a", "x"), ("A", "1"), ("host:a", "1")):
+    for wrong in (("a", "-1"), ("a", "1000000001"), ("a", "x"), ("A", "1"), ("host:", "1")):
         assert shell.app("limits", "set", *wrong[:1], "--", *wrong[1:]).code == 2, wrong
-    assert "all keys have the same limit" in shell.app("limits", "set", "host:a", "1").why
     assert shell.app("limits", "holders", "A").code == 2
     assert semaphore.capacities(app.store) == {}
+
+
+def test_keys_have_limits_of_their_own(shell: Shell, app: Dueline) -> None:
+    # F13
+    assert shell.app("limits", "set", "plan", "2").code == 0
+    assert shell.app("limits", "set", "plan:gold", "10").code == 0
+    assert "is a semaphore" in shell.app("limits", "set", "plan:gold", "9", "--per", "1s").why
+    assert shell.app("limits", "set", "llm", "9", "--per", "1s").code == 0
+    assert "is a rate" in shell.app("limits", "set", "llm:a", "9").why
+    assert shell.app("limits", "set", "llm:a", "12", "--per", "1s").code == 0
+    data = shell.app("limits", "list", "-o", "json").data
+    assert {one["limit"]: one["most"] for one in data} == {
+        "plan": "2 at once", "plan:gold": "10 at once", "llm": "9 in 1s", "llm:a": "12 in 1s",
+    }  # fmt: skip
+    hold(app, "plan:gold", w1=3)
+    data = shell.app("limits", "holders", "plan:gold", "-o", "json").data
+    assert (data["capacity"], data["set"], data["held"]) == (10, True, 3)
+    answer = shell.app("limits", "remove", "plan:gold", "-o", "json")
+    assert answer.data["capacity"] == 2
+    assert "has the limit of plan again: 2" in answer.err
+
+
+def test_an_adaptive_capacity_is_shown_with_its_bounds(shell: Shell, app: Dueline) -> None:
+    # F11
+    for wrong in (["--adaptive", "x:9"], ["--adaptive", "5:9"], ["--latency", "1s"]):
+        assert shell.app("limits", "set", "api", "4", *wrong).code == 2, wrong
+    assert shell.app("limits", "set", "api", "4", "--per", "1s", "--adaptive", "1:9").code == 2
+    answer = shell.app(
+        "limits", "set", "api", "4", "--adaptive", "1:9", "--latency", "2s", "-o", "json"
+    )
+    assert (answer.data["least"], answer.data["most"]) == (1, 9)
+    (entry,) = shell.app("limits", "list", "-o", "json").data
+    assert entry["most"] == "4 at once (from 1 to 9)"
+    permits = semaphore.Permits(level=7, freed_us=app.engine.time.latest_us())
+    assert semaphore.write(app.store, "api", permits, expect=NO_VERSION, ids=Ids())
+    (entry,) = shell.app("limits", "list", "-o", "json").data
+    assert entry["most"] == "7 at once (from 1 to 9)"
 
 
 def test_holders_are_shown_with_those_who_wait(shell: Shell, app: Dueline) -> None:
@@ -167,5 +204,5 @@ def test_a_limit_that_a_handler_closed_says_until_when(shell: Shell, app: Duelin
     shell.app("limits", "set", "warehouse", "2")
     assert "closed" not in shell.app("limits", "holders", "warehouse").out
     until_us = app.queues.engine.time.latest_us() + 3600 * SECOND_US
-    permits.suspend(app.queues.engine, ["warehouse"], until_us)
+    suspend(app.queues.engine, ["warehouse"], until_us)
     assert "closed until" in shell.app("limits", "holders", "warehouse").out

@@ -9,7 +9,7 @@ import pytest
 import dueline
 from dueline.core import errors
 from dueline.core.errors import BadInput, DuelineError, EnqueueUnknown, JobTimeout, NotFound
-from dueline.tasks.handler import Cancel, Snooze
+from dueline.tasks.raised import Cancel, Snooze
 from tests.harness.calls import row_of
 
 KINDS = [

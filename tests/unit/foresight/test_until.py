@@ -11,7 +11,8 @@ from dueline.foresight.job_forecast import explain
 from dueline.foresight.until import with_until
 from dueline.jobs import pauses
 from dueline.jobs.explanation import Until
-from dueline.limits import permits, semaphore
+from dueline.limits import semaphore
+from dueline.limits.suspension import suspend
 from tests.harness.run_times import measured
 from tests.harness.world import EVERY_KIND, World, world_on
 
@@ -89,7 +90,7 @@ def test_more_permits_shorten_the_wait(world: World) -> None:
 def test_a_limit_that_a_handler_closed_is_not_opened_sooner(world: World) -> None:
     world.live()
     job_id = world.put(limits=["api"])
-    permits.suspend(world.queues.engine, ["api"], world.now_us + 3600 * SECOND_US)
+    suspend(world.queues.engine, ["api"], world.now_us + 3600 * SECOND_US)
     found = until(world, job_id, 600)
     assert (found.starts, found.commands) == ("no", ())
     assert "no command changes that its limit api is closed until" in found.sentence

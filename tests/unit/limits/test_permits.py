@@ -9,10 +9,11 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.store import Records
 from dueline.limits import rate, semaphore
-from dueline.limits.permits import DEFINITIONS_AGE_US, SLOTS
+from dueline.limits.definitions import DEFINITIONS_AGE_US
+from dueline.limits.permits import SLOTS
 from dueline.limits.rate import Rate
 from dueline.limits.rate_meters import RateMeters
-from dueline.limits.semaphore import Permits
+from dueline.limits.semaphore import Permits, Semaphore
 from tests.harness.permits import permits_of, take
 from tests.harness.world import World, world_on
 
@@ -176,13 +177,13 @@ def test_waits_keep_their_turn_up_to_a_number_of_kinds(
     monkeypatch.setattr("dueline.limits.permits._WAITS_MAX", 2)
     permits, began_us = permits_of(world), world.now_us
     for second in range(1, 4):
-        since = {name: permits._since([name], 0, world.now_us) for name in "ab"}
+        since = {name: permits._since(((name,), 0), world.now_us) for name in "ab"}
         assert since == {"a": began_us, "b": began_us}
         world.clock.advance(1)
         assert second * SECOND_US < semaphore.WAIT_US
     for name in "cd":
-        permits._since([name], 0, world.now_us)
-    assert permits._since(["a"], 0, world.now_us) == world.now_us
+        permits._since(((name,), 0), world.now_us)
+    assert permits._since((("a",), 0), world.now_us) == world.now_us
 
 
 def test_slots_are_left_while_fewer_jobs_with_limits_are_held(world: World) -> None:
@@ -196,13 +197,13 @@ def test_slots_are_left_while_fewer_jobs_with_limits_are_held(world: World) -> N
 def test_definitions_are_read_again_once_they_are_old(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, reads = semaphore.capacities, list[int]()
+    read, reads = semaphore.settings, list[int]()
 
-    def count(records: Records) -> Mapping[str, int]:
+    def count(records: Records) -> Mapping[str, Semaphore]:
         reads.append(world.now_us)
         return read(records)
 
-    monkeypatch.setattr(semaphore, "capacities", count)
+    monkeypatch.setattr(semaphore, "settings", count)
     permits, began_us = permits_of(world), world.now_us
     for pause_us in (0, DEFINITIONS_AGE_US, 1, 1):
         world.clock.advance(us=pause_us)

@@ -65,8 +65,8 @@ def test_what_expires_counts_until_then(*, is_over: bool) -> None:
     )
     assert permits.held("a", now_us) == permits.in_use(now_us) == (0 if is_over else 2)
     assert spare(permits, 5, "me", WISH, now_us) == (5 if is_over else 0)
-    assert set(before(permits, "me", WISH, now_us)) == names
-    assert set(before(permits, "w", WISH._replace(priority=-9), now_us)) == set()
+    assert set(before(permits.waiting, "me", WISH, now_us)) == names
+    assert set(before(permits.waiting, "w", WISH._replace(priority=-9), now_us)) == set()
     assert set(next_in_turn(permits, 1, "me", now_us)) == names
     held = with_hold(permits, "me", Hold(1, LATER_US), now_us)
     assert held.holders.keys() == {"me"} | (set() if is_over else {"a"})
@@ -84,10 +84,10 @@ def test_of_its_own_waits_a_worker_has_the_turn_of_the_first() -> None:
     other = {"other": waiting(priority=3)}
     for mine, is_first in ((4, True), (2, False)):
         permits = Permits(waiting={**other, "me": waiting(priority=mine)})
-        assert before(permits, "me", WISH, NOW_US) == ([] if is_first else ["other"])
+        assert before(permits.waiting, "me", WISH, NOW_US) == ([] if is_first else ["other"])
         lapsed = replace(permits.waiting["me"], until_us=NOW_US)
         permits = Permits(waiting={**other, "me": lapsed})
-        assert before(permits, "me", WISH, NOW_US) == ["other"]
+        assert before(permits.waiting, "me", WISH, NOW_US) == ["other"]
 
 
 def test_more_urgent_jobs_come_first_and_then_a_longer_wait() -> None:
@@ -99,9 +99,9 @@ def test_more_urgent_jobs_come_first_and_then_a_longer_wait() -> None:
         "gone": Wait(1, 9, 0, "q", NOW_US),
     }
     permits = Permits(waiting=waits)
-    assert set(before(permits, "me", WISH, NOW_US)) == {"early", "urgent"}
-    assert set(before(permits, "early", WISH, NOW_US)) == {"urgent"}  # its own wait counts
-    assert before(permits, "me", WISH._replace(priority=2), NOW_US) == []
+    assert set(before(permits.waiting, "me", WISH, NOW_US)) == {"early", "urgent"}
+    assert set(before(permits.waiting, "early", WISH, NOW_US)) == {"urgent"}  # its own wait counts
+    assert before(permits.waiting, "me", WISH._replace(priority=2), NOW_US) == []
 
 
 def test_what_was_given_back_is_kept_for_those_whose_turn_it_is_for_a_while() -> None:

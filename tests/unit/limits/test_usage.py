@@ -7,8 +7,9 @@ import pytest
 from dueline.core.clock import SECOND_US
 from dueline.core.lane import Lane
 from dueline.limits import rate, semaphore
-from dueline.limits.permits import suspend
 from dueline.limits.rate import Rate
+from dueline.limits.semaphore import Semaphore
+from dueline.limits.suspension import suspend
 from dueline.limits.usage import BusyLimits, look, rate_usages_of, semaphores, usage_of, usages_of
 from tests.harness.permits import permits_of, take
 from tests.harness.world import World, world_on
@@ -64,7 +65,7 @@ def test_a_semaphore_that_was_never_set_allows_one(world: World) -> None:
     assert [usage_of(engine, name).is_set for name in ("set", "named")] == [True, False]
     assert usage_of(engine, "named").capacity == 1
     lane_of(world, "named")
-    assert semaphores(engine) == {"named": None, "set": 1}
+    assert semaphores(engine) == {"named": None, "set": Semaphore(1)}
 
 
 def test_a_lane_waits_where_others_wait_or_nothing_is_allowed(world: World) -> None:

@@ -11,7 +11,8 @@ from dueline.core.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBa
 from dueline.core.clock import SystemClock
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
-from dueline.tasks.handler import Cancel, Handler
+from dueline.tasks.handler import Handler
+from dueline.tasks.raised import Cancel
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 

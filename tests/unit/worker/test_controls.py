@@ -24,8 +24,9 @@ from dueline.core.retry import CRASHES_MAX, Retry
 from dueline.core.store import Extend, Store
 from dueline.jobs import cancel_requests, progress_records
 from dueline.jobs.queue import Queues
-from dueline.tasks.handler import Cancel, Context, Handler
+from dueline.tasks.handler import Context, Handler
 from dueline.tasks.progress import NoControl, Progress, ProgressReport
+from dueline.tasks.raised import Cancel
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of

@@ -16,7 +16,8 @@ from dueline.core.job import Claim
 from dueline.core.lane import with_task
 from dueline.core.retry import WAIT_US_MAX, Retry
 from dueline.tasks.failures import TRACEBACK_CHARACTERS_MAX
-from dueline.tasks.handler import Cancel, Context, Handler, Snooze
+from dueline.tasks.handler import Context, Handler
+from dueline.tasks.raised import Cancel, Snooze
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.execution import (
     ASYNC_GRACE_US,

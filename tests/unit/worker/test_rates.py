@@ -12,9 +12,10 @@ from dueline.core.job import Job
 from dueline.core.store import Drop
 from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import rate, semaphore
-from dueline.limits.permits import HeldPermits, suspend
+from dueline.limits.permits import HeldPermits
 from dueline.limits.rate import Meter, Rate
 from dueline.limits.rate_meters import RateMeters
+from dueline.limits.suspension import suspend
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import call, put
 from tests.harness.worker_bench import Bench

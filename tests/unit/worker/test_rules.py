@@ -14,7 +14,8 @@ from dueline.core.retry import Retry, decide
 from dueline.core.store import Extend
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.tasks.handler import Handler, Snooze
+from dueline.tasks.handler import Handler
+from dueline.tasks.raised import Snooze
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_protocol import Finished, dump, load
 from dueline.worker.execution import Execution

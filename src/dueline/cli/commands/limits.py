@@ -10,11 +10,12 @@ from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.limit_names import check_semaphore, semaphore_of
+from dueline.core.limit_names import check_limit, has_key, semaphore_of
 from dueline.limits import rate, semaphore
-from dueline.limits.rate import Rate, check_rate
-from dueline.limits.semaphore import CAPACITY_DEFAULT
-from dueline.limits.usage import LimitUsage, rate_text, semaphores, usage_of, usages_of
+from dueline.limits.definitions import LimitDefinitions, expect_kind
+from dueline.limits.rate import Rate, check_rate, rate_text
+from dueline.limits.semaphore import CAPACITY_DEFAULT, Semaphore, check_setting
+from dueline.limits.usage import LimitUsage, adaptive_text, semaphores, usage_of, usages_of
 
 COLUMNS = ("limit", "kind", "most", "set", "keys", "held", "waiting")
 HOLDER_COLUMNS = ("limit", "worker", "permits", "until")
@@ -44,35 +45,56 @@ def set_limit(
     context: typer.Context,
     name: Annotated[str, argument("NAME", "Name of the limit.")],
     most: Annotated[int, argument("N", "Maximum number of running jobs, or of starts in --per.")],
+    *,
     per: Annotated[str | None, option("DURATION", "Limit starts in this period: 1s, 1h.")] = None,
     burst: Annotated[int | None, option("N", "Start evenly, with bursts of N jobs.")] = None,
+    adaptive: Annotated[
+        str | None, option("LEAST:MOST", "Adapt the capacity, between these bounds.")
+    ] = None,
+    latency: Annotated[
+        str | None, option("DURATION", "Lower an adaptive capacity if jobs run longer.")
+    ] = None,
 ) -> None:
     """Set how many jobs with a limit run at once, or start in a period.
 
     Without --per, the limit is a semaphore: up to N jobs run at the same time; 0 for none. With
     --per, it is a rate: up to N jobs start in any period of this length, or evenly with --burst.
-    A limit with a key, such as host:example.org, has this for each key. Workers apply the change
-    within two seconds; running jobs continue.
+    A job that takes several units counts as so many jobs. NAME may have a key, as in plan:gold;
+    other keys have what the name without a key has. Workers apply the change within two seconds;
+    running jobs continue.
 
     Example: dueline limits set mailchimp 10 --per 1s
     """
     if per is None and burst is not None:
         raise BadInput("--burst needs --per.", hint=f"Use `dueline limits set {name} N --per 1s`.")
-    if ":" in name:
-        raise BadInput(
-            f"{name} is a key of a limit; all keys have the same limit.",
-            hint=f"Use {semaphore_of(name)}.",
-        )
+    if latency is not None and adaptive is None:
+        raise BadInput("--latency needs --adaptive.", hint="Use --adaptive 1:50 --latency 2s.")
+    if per is not None and adaptive is not None:
+        raise BadInput("--adaptive and --per exclude each other.", hint="Pass one of them.")
     if per is not None:
         one = check_rate(name, most, parse_span(per), burst)
         with session_of(context).engine(creates=True) as engine:
+            expect_kind(engine.store, name, is_rate=True)
             rate.define(engine.store, name, one, ids=engine.ids)
             Output.of(context, engine).entry(_rate(name, one))
         return
-    check_semaphore(name, most)
+    setting = check_setting(name, most, _bounds(adaptive), parse_span(latency) if latency else 0)
     with session_of(context).engine(creates=True) as engine:
-        semaphore.define(engine.store, name, most, ids=engine.ids)
-        Output.of(context, engine).entry({"limit": name, "kind": "semaphore", "capacity": most})
+        expect_kind(engine.store, name, is_rate=False)
+        semaphore.define(engine.store, name, setting, ids=engine.ids)
+        bounds: Entry = {"least": setting.least, "most": setting.most} if setting.most else {}
+        entry: Entry = {"limit": name, "kind": "semaphore", "capacity": most, **bounds}
+        Output.of(context, engine).entry(entry)
+
+
+def _bounds(adaptive: str | None) -> tuple[object, object] | None:
+    """Read the bounds of an adaptive capacity."""
+    if adaptive is None:
+        return None
+    least, _, most = adaptive.partition(":")
+    if not (least.isdecimal() and most.isdecimal()):
+        raise BadInput(f"--adaptive must be two numbers (got {adaptive!r:.80}).", hint="Use 1:50.")
+    return int(least), int(most)
 
 
 @limits.command()
@@ -86,7 +108,7 @@ def holders(
 
     Example: dueline limits holders host:example.org
     """
-    check_semaphore(semaphore_of(name))
+    check_limit(name)
     with session_of(context).engine() as engine:
         one = usage_of(engine, name)
         uses = [one] if ":" in name else usages_of(engine, name)
@@ -110,9 +132,10 @@ def holders(
 def remove(
     context: typer.Context, name: Annotated[str, argument("NAME", "Name of the limit.")]
 ) -> None:
-    """Remove the settings of a semaphore or rate.
+    """Remove the settings of a semaphore or rate, or of one key.
 
-    The limit is then a semaphore with a capacity of 1. Permits that are held stay valid.
+    The limit is then a semaphore with a capacity of 1; a key has what its limit has. Permits that
+    are held stay valid.
 
     Example: dueline limits remove warehouse
     """
@@ -122,20 +145,29 @@ def remove(
             raise NotFound(f"{name:.80} is not set.", hint="See `dueline limits list`.")
         semaphore.forget(engine.store, name)
         rate.forget(engine.store, name)
-        entry: Entry = {"limit": name, "capacity": CAPACITY_DEFAULT, "set": False}
+        definitions = LimitDefinitions(engine.store)
+        definitions.refresh(engine.time.earliest_us())
+        most = definitions.most(name)
+        entry: Entry = {"limit": name, "capacity": most, "set": False}
         Output.of(context, engine).entry(entry)
-    note(f"{name} has the default capacity of {CAPACITY_DEFAULT} again.")
+    if has_key(name):
+        note(f"{name} has the limit of {semaphore_of(name)} again: {most}.")
+    else:
+        note(f"{name} has the default capacity of {CAPACITY_DEFAULT} again.")
 
 
-def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:
+def _semaphore(engine: Engine, name: str, setting: Semaphore | None) -> Entry:
     uses = usages_of(engine, name)
-    most = CAPACITY_DEFAULT if capacity is None else capacity
+    most = CAPACITY_DEFAULT if setting is None else setting.capacity
+    text = f"{most} at once"
+    if setting is not None and setting.most:
+        text = adaptive_text(setting, uses)
     return {
         "limit": name,
         "kind": "semaphore",
-        "most": f"{most} at once",
+        "most": text,
         "capacity": most,
-        "set": capacity is not None,
+        "set": setting is not None,
         "keys": len(uses),
         "held": sum(use.held for use in uses),
         "waiting": len({worker for use in uses for worker in use.waiting}),

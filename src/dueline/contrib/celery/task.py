@@ -15,7 +15,8 @@ from dueline.contrib.celery.words import OBJECT, refuse, refuse_attribute
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput
 from dueline.core.retry import ATTEMPTS_MAX
-from dueline.tasks.handler import Cancel, Context, Snooze
+from dueline.tasks.handler import Context
+from dueline.tasks.raised import Cancel, Snooze
 from dueline.workflows import parts
 from dueline.workflows.parts import Part, Step
 

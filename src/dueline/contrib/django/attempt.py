@@ -25,7 +25,8 @@ from dueline.core.attempt import Ended, Outcome
 from dueline.core.errors import LeaseLost
 from dueline.core.retry import decide
 from dueline.tasks.failures import failure
-from dueline.tasks.handler import Cancel, Context, Handler, Snooze
+from dueline.tasks.handler import Context, Handler
+from dueline.tasks.raised import Cancel, Snooze
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from dueline.core.lane import LIMIT_MARK
+from dueline.core.lane import COST_MARK, LIMIT_MARK
 from dueline.foresight.record import Kind, Record
 
 SEPARATOR = "\x1e"
@@ -41,7 +41,8 @@ def _record(rows: pa.Table, *, with_hashes: bool) -> Record:
 
 def _kind_of(text: str) -> Kind:
     queue, task, tenant, priority, limits, shard = text.split(SEPARATOR)
-    names = tuple(limits.split(LIMIT_MARK)) if limits else ()
+    parts = limits.split(LIMIT_MARK) if limits else ()
+    names = tuple(part.partition(COST_MARK)[0] for part in parts)
     return Kind(queue, task, tenant, int(priority), names, int(shard))
 
 
