@@ -57,7 +57,7 @@ class LimitMethods(Connection):
         Args:
             name: Name of the semaphore, or one key of it, such as "plan:gold".
             capacity: Maximum number of jobs that run at the same time; 0 runs none. A job that
-                takes several units counts as so many jobs.
+                takes several units counts as several jobs.
             keys: Capacities of some keys, such as {"gold": 10}.
             adaptive: Bounds of a capacity that workers adapt, from `capacity` on: it grows by one
                 after as many successes as it allows jobs, if all of it is in use, and shrinks by a
@@ -97,7 +97,7 @@ class LimitMethods(Connection):
         Args:
             name: Name of the rate, or one key of it, such as "llm:acme".
             count: Maximum number of jobs that start in a period. A job that takes several units
-                counts as so many jobs.
+                counts as several jobs.
             per: Duration of the period, a timedelta or seconds.
             burst: None for at most `count` starts in any period of this duration. Otherwise jobs
                 start evenly, one each `per / count`, and up to `burst` at once after a pause.

@@ -47,7 +47,7 @@ def costed(limit: str, cost: object, names: Collection[str], task: str) -> str:
         task: The name of the task, for errors.
 
     Raises:
-        BadInput: The cost is none.
+        BadInput: The cost is invalid.
     """
     if isinstance(cost, str):
         _check_names((cost,), limit, names, task)

@@ -211,7 +211,7 @@ def forget(records: Records, name: str) -> None:
 
 
 def rate_of(known: Mapping[str, Rate], name: str) -> Rate | None:
-    """Return the rate of a limit: of its key, or of its name; None if it is none."""
+    """Return the rate of a limit: of its key, or of its name; None for a semaphore."""
     if not known:
         return None
     return known.get(name) or known.get(semaphore_of(name))

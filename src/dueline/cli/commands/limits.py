@@ -59,7 +59,7 @@ def set_limit(
 
     Without --per, the limit is a semaphore: up to N jobs run at the same time; 0 for none. With
     --per, it is a rate: up to N jobs start in any period of this length, or evenly with --burst.
-    A job that takes several units counts as so many jobs. NAME may have a key, as in plan:gold;
+    A job that takes several units counts as several jobs. NAME may have a key, as in plan:gold;
     other keys have what the name without a key has. Workers apply the change within two seconds;
     running jobs continue.
 
