@@ -12,6 +12,7 @@ from typing import Final
 from dueline.admin import move_records
 from dueline.admin.move_plan import lanes_of, rehearse
 from dueline.admin.move_portions import PARTITION, Portions
+from dueline.batches import records as batches
 from dueline.core import features
 from dueline.core.call_options import call_of
 from dueline.core.clock import SECOND_US, Clock
@@ -387,6 +388,8 @@ class Mover:
 
     def _copy_results(self) -> None:
         self._report("copying results", self.moved)
+        # Jobs that ran in the source have ended since the first copy (rule I3).
+        move_records.put_new(self._target.store, self._records(batches.PARTITION))
         self.moved.results = move_records.copy_results(self._target.store, self._records("results"))
 
     # State
