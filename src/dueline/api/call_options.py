@@ -228,6 +228,7 @@ def check_mapped(options: Options, items: object, key: object) -> None:
     for name, hint in (
         ("tx", "A batch is stored in many writes; call `map` after the transaction."),
         ("unique", "Use key= of `map`: each key is one job of the batch."),
+        ("depends_on", "Call `map` in a job that depends on the others."),
     ):
         if _IS_SET[name](options):
             raise BadInput(f"`map` does not take the option `{name}`.", hint=hint)

@@ -50,6 +50,8 @@ def test_options_that_cannot_hold_are_refused(app: Dueline) -> None:
             using(depends_on=ID, unique=Unique("k", mode=mode))
     with pytest.raises(BadInput, match="schedule of work cannot have the option `depends_on`"):
         using(depends_on=ID).recurring()
+    with pytest.raises(BadInput, match="`map` does not take the option `depends_on`"):
+        using(depends_on=ID).map([1])
 
 
 def test_a_durable_function_cannot_call_a_job_that_waits(app: Dueline) -> None:
