@@ -7,6 +7,7 @@ PEERS_VENV ?= .venv-peers
 FUZZ_VENV ?= .venv-fuzz
 DOCS_VENV ?= .venv-docs
 LAKEHOUSE_VENV ?= .venv-lakehouse
+RELEASE_VENV ?= .venv-release
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 # Each of the thousand processes that tests start would compile the package anew.
@@ -50,7 +51,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-lakehouse test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: release lint-files test-one watch help demo demo-spark test test-all collect test-lakehouse test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -242,6 +243,7 @@ lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews th
 	$(LOCK) --group pyproject.toml:docs $(UPGRADE) --output-file requirements/docs.txt
 	$(LOCK) --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
 	$(LOCK) --group pyproject.toml:peers $(UPGRADE) --output-file requirements/peers.txt
+	$(LOCK) --group pyproject.toml:release $(UPGRADE) --output-file requirements/release.txt
 	$(LOCK) --group pyproject.toml:fuzz $(UPGRADE) --output-file requirements/fuzz.txt
 	$(LOCK) --extra lake --group pyproject.toml:lakehouse $(UPGRADE) --output-file requirements/lakehouse.txt pyproject.toml
 	@! grep -nE 'https?://' requirements/*.txt
@@ -265,8 +267,28 @@ vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with pub
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/spark.txt
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/docs.txt
 
+release: $(RELEASE_VENV)/.lock $(VENV)/.project ## build dist/ twice, check it, install it with each extra, write its SBOM (EXTRAS="web redis")
+	$(RELEASE_VENV)/bin/python -m tools.release --tests $(PY) $(if $(EXTRAS),--extras $(EXTRAS))
+
+# actionlint is a program of Go; its module is pinned by version, and checked by Go's checksums.
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
+lint-files: $(RELEASE_VENV)/.lock ## lint workflows, Dockerfiles and shell scripts
+	$(RELEASE_VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(RELEASE_VENV)/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(RELEASE_VENV)/bin/zizmor --offline --no-progress --quiet .github/workflows
+	$(RELEASE_VENV)/bin/hadolint deploy/docker/Dockerfile
+	$(RELEASE_VENV)/bin/shellcheck .ci/run
+	@if command -v go >/dev/null; then PATH="$(abspath $(RELEASE_VENV))/bin:$$PATH" go run $(ACTIONLINT); \
+	 else echo "actionlint: left out, Go is not installed"; test -z "$(CI)"; fi
+
+test-one: $(VENV)/.project ## run the tests that a word selects, stop at the first failure (K="retry and not redis")
+	$(PY) -m pytest -q -x --ignore tests/unit/spark -m "not mutants and not long" -k "$(K)" $(or $(TESTS),tests)
+
+watch: $(VENV)/.project ## run these tests at each change of a file (K=retry TESTS=tests/unit/core)
+	$(PY) -m tools.watch $(if $(K),-k "$(K)") $(or $(TESTS),tests/unit)
+
 clean: ## remove the files of the other targets
-	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) $(FUZZ_VENV) $(LAKEHOUSE_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) $(FUZZ_VENV) $(LAKEHOUSE_VENV) $(RELEASE_VENV) dist site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Recreated when the lock changes. The project itself is installed into it, editable. Modules
 # are compiled when they are first loaded: compiling all of Spark's environment took 20 s.
@@ -277,7 +299,8 @@ $(AUDIT_VENV)/.lock: requirements/audit.txt
 $(PEERS_VENV)/.lock: requirements/peers.txt
 $(FUZZ_VENV)/.lock: requirements/fuzz.txt
 $(LAKEHOUSE_VENV)/.lock: requirements/lakehouse.txt
-$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock $(FUZZ_VENV)/.lock $(LAKEHOUSE_VENV)/.lock:
+$(RELEASE_VENV)/.lock: requirements/release.txt
+$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock $(FUZZ_VENV)/.lock $(LAKEHOUSE_VENV)/.lock $(RELEASE_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@
