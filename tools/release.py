@@ -27,6 +27,7 @@ IMPORTS: Final[Mapping[str, str]] = {
     "": "dueline.testing",
     "arrow": "dueline.admin.read_models, pyarrow",
     "lake": "dueline.spark.pipeline.tables",
+    "blobs": "fsspec, dueline.core.blobs",
     "iceberg": "dueline.spark.pipeline.iceberg",
     "cassandra": "dueline.stores.cassandra.store",
     "postgres": "dueline.stores.postgres.store",
@@ -76,7 +77,12 @@ def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
 def build(folder: Path) -> list[Path]:
     """Build an sdist from the commit, and a wheel from the sdist; return both."""
     source = folder / "source"
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
+    archive = subprocess.run(
+        ["git", "archive", "HEAD"],  # noqa: S607  (of the developer)
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(source, filter="data")
     epoch = run("git", "log", "-1", "--format=%ct").strip()
@@ -151,15 +157,19 @@ def write_sbom(python: Path, path: Path) -> None:
 def what_remains(version: str) -> list[str]:
     """Return what a person must do to publish."""
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    cut = [] if f"## [{version}]" in changes and "## [Unreleased]\n\n###" not in changes else [
-        f"Move what CHANGELOG.md has under Unreleased to a heading for the new version; core/version.py"
-        f" and pyproject.toml have {version}."
-    ]  # fmt: skip
+    is_cut = f"## [{version}]" in changes and "## [Unreleased]\n\n###" not in changes
+    cut = (
+        "Move the entries under Unreleased in CHANGELOG.md to a new version, and name it"
+        f" in core/version.py and pyproject.toml (now {version})."
+    )
+    approve = (
+        "Approve the environment `pypi` in the run of .github/workflows/release.yml. It builds the"
+        " same files, compares digests, and publishes them with provenance."
+    )
     return [
-        *cut,
+        *([] if is_cut else [cut]),
         f"Tag the commit, signed: git tag -s v{version} && git push origin v{version}",
-        "Approve the environment `pypi` in the run of .github/workflows/release.yml, which builds the"
-        " same files, compares their digests, and publishes them with provenance.",
+        approve,
         "Write the release's page from CHANGELOG.md, and attach the SBOM.",
     ]
 
