@@ -3,11 +3,14 @@
 It is not run on macOS or Windows: here the parts that they lack are switched off.
 """
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.markdown import ROOT
 
 NOT_ON_MACOS = """
 import os, pathlib, sys
@@ -110,3 +113,95 @@ def test_the_core_runs_without_what_other_systems_lack(
         [sys.executable, "shop.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.stdout == "done\n", ended.stderr
+
+
+POSIX_NAMES = {
+    "os": """chown fchown fork forkpty getegid geteuid getgid getpgid getpriority getuid kill killpg
+        lchown mkfifo nice openpty pread preadv pwrite sched_getaffinity sched_setaffinity sendfile
+        setegid seteuid setgid setpgid setpriority setsid setuid sysconf uname wait wait3 wait4
+        waitid waitpid O_DIRECTORY O_NOFOLLOW fdatasync memfd_create posix_fallocate
+        register_at_fork""",
+    "signal": """SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1
+        SIGUSR2 alarm pthread_kill pthread_sigmask setitimer sigpending sigtimedwait sigwait
+        siginterrupt sigwaitinfo""",
+    "socket": "AF_UNIX SCM_RIGHTS recv_fds send_fds",
+    "select": "epoll kqueue poll",
+}
+POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+
+GUARDED = {
+    "api/service_manager.py": "systemd names its socket in the environment",
+    "api/signals.py": "asks for pthread_sigmask first",
+    "cli/process_one.py": "a process 1 is one of Linux",
+    "cli/screen.py": "a terminal of another system is not one of termios",
+    "cli/supervision.py": "a worker is supervised only where processes fork",
+    "core/process_identity.py": "catches what `os.kill` raises",
+    "core/process_signals.py": "asks for each name first",
+    "core/system.py": "the module for what not every system has",
+    "core/wakeup.py": "polls only above 1,024 descriptors, which Windows does not number so",
+    "stores/postgres/trips.py": "not guarded: PostgreSQL needs it (operations/systems.md)",
+    "stores/sqlite/file.py": "asked only where files have owners",
+    "stores/sqlite/wakeup.py": "asks for AF_UNIX first; others poll",
+    "worker/child_process.py": "the worker refuses child processes where it cannot fork",
+}
+"""Modules with names that only POSIX systems have, and what keeps other systems out of them."""
+
+
+def posix_names(source: str) -> set[str]:
+    """Return the names of POSIX systems that a module uses without asking whether they exist."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if (
+                name in POSIX_NAMES.get(module, "").split()
+            ):
+                found.add(f"{module}.{name}")
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names if alias.name in POSIX_MODULES}
+            case ast.ImportFrom(module=str(module), names=names):
+                known = POSIX_NAMES.get(module, "").split()
+                found |= {f"{module}.{alias.name}" for alias in names if alias.name in known}
+                found |= {module} & POSIX_MODULES
+            case _:
+                pass
+    return found
+
+
+def test_names_of_posix_are_used_only_behind_a_guard() -> None:
+    source = ROOT / "src" / "dueline"
+    users = {
+        path.relative_to(source).as_posix(): names
+        for path in source.rglob("*.py")
+        if (names := posix_names(path.read_text(encoding="utf-8")))
+    }
+    new = {path: names for path, names in users.items() if path not in GUARDED}
+    assert new == {}, "Use dueline.core.system, or guard these and name the guard in GUARDED."
+    assert sorted(GUARDED) == sorted(users)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import os\nos.fork()", "import fcntl", "from signal import SIGKILL", "from pty import fork"],
+)
+def test_a_planted_name_of_posix_is_found(line: str) -> None:
+    assert posix_names(line)
+
+
+def test_processes_are_started_without_the_default_way_to_start_them() -> None:
+    """Forking is the default on Linux before Python 3.14, and absent on Windows."""
+    for path in (ROOT / "src" / "dueline").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "multiprocessing.Process(" not in text, path
+        assert "ProcessPoolExecutor(" not in text or "mp_context" in text, path
+
+
+def test_text_files_are_read_as_utf_8() -> None:
+    """Windows has other defaults."""
+    for path in (ROOT / "src" / "dueline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="read_text", value=file), args=[]):
+                    named = "encoding" in {word.arg for word in node.keywords}
+                    assert named or "_PROC" in ast.unparse(file), f"{path}:{node.lineno}"
+                case _:
+                    pass

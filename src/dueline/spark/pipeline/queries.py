@@ -139,7 +139,9 @@ def lines_in(table: pa.Table) -> list[dict[str, Any]]:
 
 def text_of(name: str) -> str:
     """Return the SQL text of a name, from the package's folder `sql`."""
-    return resources.files("dueline.spark.pipeline").joinpath("sql", f"{name}.sql").read_text()
+    return (
+        resources.files("dueline.spark.pipeline").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    )
 
 
 def _interruptibly(call: Callable[[], T], interrupt: Callable[[], object]) -> T:
