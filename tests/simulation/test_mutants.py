@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant("P5", endings.handler_runs_though_there_is_an_outcome),
     Mutant("U5", requests.a_refusal_is_believed),
     Mutant("K1", births.carried_without_a_stub, first=43),
-    Mutant("K3", births.stub_goes_before_its_target_comes, first=340),
+    Mutant("K3", births.stub_goes_before_its_target_comes, first=1685),
 )
 
 
