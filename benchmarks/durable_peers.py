@@ -5,18 +5,20 @@ interpreter of an environment with DBOS (`make .venv-peers/.lock`). URL names an
 dueline's tables are made in its schema `dueline`, DBOS's in its own.
 
 Each measurement is a process of its own, which starts functions and runs them; so many callers
-start one and wait for its result, again and again. `signal` is the time from a signal to the start
+start one and wait for its result, again and again: threads with plain functions, or coroutines with
+coroutine functions. `signal` is the time from a signal to the start
 of the step behind it. Both sides store each step before the next one begins, and survive a loss of
 power. Prints the medians of all rounds as JSON.
 """
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -25,6 +27,9 @@ from typing import Any, Final, NamedTuple
 STEPS: Final = 5
 FLIGHTS: Final = {1: 100, 50: 1_000}
 """How many functions run, by how many are in flight."""
+
+COROUTINES: Final = "coroutines"
+"""As many as the most in flight."""
 
 SIGNALS: Final = 100
 LIMIT_S: Final = 300
@@ -35,11 +40,13 @@ class Side(NamedTuple):
 
     Attributes:
       call: Runs a function, and waits for its result.
+      acall: Runs a coroutine function, and waits for its result.
       signal: Starts a function that waits, sends it a signal, and returns the milliseconds until
         its next step.
     """
 
     call: Callable[[int], object]
+    acall: Callable[[int], Awaitable[object]]
     signal: Callable[[], float]
 
 
@@ -55,6 +62,13 @@ def dueline_side(url: str, work: Callable[[Side], None]) -> None:
     @app.durable(name="bench.steps")
     def steps(ctx: DurableContext, number: int) -> int:
         return sum(ctx.step(step, number) for _ in range(STEPS))
+
+    @app.durable(name="bench.asteps")
+    async def asteps(ctx: DurableContext, number: int) -> int:
+        return sum([await ctx.step(astep, number) for _ in range(STEPS)])
+
+    async def acall(number: int) -> object:
+        return await (await asteps.aenqueue(number)).aresult(LIMIT_S)
 
     @app.durable(name="bench.waits")
     def waiting(ctx: DurableContext) -> None:
@@ -76,7 +90,7 @@ def dueline_side(url: str, work: Callable[[Side], None]) -> None:
         return took_ms
 
     with app.worker(concurrency=max(FLIGHTS)):
-        work(Side(lambda number: steps.enqueue(number).result(LIMIT_S), signal))
+        work(Side(lambda number: steps.enqueue(number).result(LIMIT_S), acall, signal))
 
 
 def dbos_side(url: str, work: Callable[[Side], None]) -> None:
@@ -92,6 +106,15 @@ def dbos_side(url: str, work: Callable[[Side], None]) -> None:
     @DBOS.workflow()  # type: ignore[untyped-decorator]
     def steps(number: int) -> int:
         return sum(stored(number) for _ in range(STEPS))
+
+    astored = DBOS.step()(astep)
+
+    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    async def asteps(number: int) -> int:
+        return sum([await astored(number) for _ in range(STEPS)])
+
+    async def acall(number: int) -> object:
+        return await (await DBOS.start_workflow_async(asteps, number)).get_result()
 
     @DBOS.workflow()  # type: ignore[untyped-decorator]
     def waiting() -> None:
@@ -113,10 +136,15 @@ def dbos_side(url: str, work: Callable[[Side], None]) -> None:
         return took_ms
 
     DBOS.launch()
-    work(Side(lambda number: DBOS.start_workflow(steps, number).get_result(), signal))
+    work(Side(lambda number: DBOS.start_workflow(steps, number).get_result(), acall, signal))
 
 
 def step(number: int) -> int:
+    """Do nothing."""
+    return number
+
+
+async def astep(number: int) -> int:
     """Do nothing."""
     return number
 
@@ -146,9 +174,29 @@ def measure(side: Side, flight: int, count: int) -> dict[str, float]:
         caller.start()
     for caller in callers:
         caller.join()
-    all_s = time.perf_counter() - began_s
+    return rates(took_ms, began_s, cpu_s)
+
+
+async def measure_coroutines(side: Side, flight: int, count: int) -> dict[str, float]:
+    """Run coroutine functions, so many at a time."""
+    await side.acall(0)
+    took_ms: list[float] = []
+
+    async def run() -> None:
+        for number in range(count // flight):
+            began_s = time.perf_counter()
+            await side.acall(number)
+            took_ms.append((time.perf_counter() - began_s) * 1e3)
+
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(run() for _ in range(flight)))
+    return rates(took_ms, began_s, cpu_s)
+
+
+def rates(took_ms: list[float], began_s: float, cpu_s: float) -> dict[str, float]:
+    """Return what calls took that began at these times."""
     return {
-        "per_s": len(took_ms) / all_s,
+        "per_s": len(took_ms) / (time.perf_counter() - began_s),
         "p50_ms": median(took_ms),
         "cpu_ms": (time.process_time() - cpu_s) * 1e3 / len(took_ms),
     }
@@ -165,8 +213,12 @@ def run_side(name: str, url: str, what: str) -> None:
     """Measure one thing of a side, and print it."""
 
     def work(side: Side) -> None:
-        flight = int(what) if what != "signal" else 0
-        found = measure(side, flight, FLIGHTS[flight]) if flight else measure_signals(side)
+        if what == "signal":
+            found = measure_signals(side)
+        elif what == COROUTINES:
+            found = asyncio.run(measure_coroutines(side, *max(FLIGHTS.items())))
+        else:
+            found = measure(side, int(what), FLIGHTS[int(what)])
         print(json.dumps(found), flush=True)
         os._exit(0)  # whatever its threads do
 
@@ -189,7 +241,7 @@ def compare(peers: str, rounds: int, postgres: str) -> dict[str, Any]:
     samples: dict[str, dict[str, list[dict[str, float]]]] = {}
     for number in range(rounds):
         for store in ("SQLite", "PostgreSQL") if postgres else ("SQLite",):
-            for what in (*map(str, FLIGHTS), "signal"):
+            for what in (*map(str, FLIGHTS), COROUTINES, "signal"):
                 for name, python in pythons.items():
                     with TemporaryDirectory() as folder:
                         url = postgres or f"sqlite:///{folder}/{number}.db"
