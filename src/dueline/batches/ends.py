@@ -12,11 +12,12 @@ move of the row, and the last one counts (rule I4).
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from struct import iter_unpack
 from typing import Final, NamedTuple
 from zlib import compress, decompress
 from zlib import error as ZlibError  # noqa: N812  (it is a class)
 
-from dueline.core.batch_ids import BatchId, batch_of, is_batched, position_of
+from dueline.core.batch_ids import PREFIX_BYTES, BatchId, is_batched
 from dueline.core.clock import DAY_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
@@ -25,6 +26,9 @@ from dueline.core.store import Commit, Delete, Put, Record, Records, Write
 
 SLICE: Final = 2**16
 """Number of positions whose ends share records."""
+
+_SLICE_BYTES: Final = PREFIX_BYTES + 1
+"""Number of bytes that the ids of a slice have in common."""
 
 KEEP_US: Final = 90 * DAY_US
 """How long a batch is known after it was last changed."""
@@ -72,23 +76,21 @@ def partition_of(batch: BatchId) -> str:
 
 def commits_of(ends: Iterable[End]) -> list[Commit]:
     """Return the writes that keep how jobs ended; those of no batch are skipped."""
-    bits: dict[BatchId, dict[Kind, bytearray]] = {}
+    places: dict[tuple[bytes, int, str], list[bytes]] = {}  # by what ids of a slice begin with
     last_us = 0
     for job_id, hop, state, at_us in ends:
-        if not is_batched(job_id):
-            continue
-        number, place = divmod(position_of(job_id), SLICE)
-        kinds = bits.setdefault(batch_of(job_id), {})
-        marks = kinds.setdefault(Kind(number, hop, state), bytearray(SLICE // 8))
-        marks[place >> 3] |= 1 << (place & 7)
-        last_us = max(last_us, at_us)
-    return [
-        Commit(
-            partition_of(batch),
-            [_put(kind, bytes(marks), last_us) for kind, marks in kinds.items()],
-        )
-        for batch, kinds in bits.items()
-    ]
+        if is_batched(job_id):
+            kind = job_id[:_SLICE_BYTES], hop, state
+            places.setdefault(kind, []).append(job_id[_SLICE_BYTES:])
+            last_us = max(last_us, at_us)
+    puts: dict[BatchId, list[Put]] = {}
+    for (begin, hop, state), some in places.items():
+        marks = bytearray(SLICE // 8)
+        for (place,) in iter_unpack(">H", b"".join(some)):
+            marks[place >> 3] |= 1 << (place & 7)
+        put = _put(Kind(begin[PREFIX_BYTES], hop, state), bytes(marks), last_us)
+        puts.setdefault(BatchId(begin[:PREFIX_BYTES]), []).append(put)
+    return [Commit(partition_of(batch), some) for batch, some in puts.items()]
 
 
 def _put(kind: Kind, marks: bytes, at_us: int) -> Put:

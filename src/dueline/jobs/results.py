@@ -22,7 +22,7 @@ from struct import pack, unpack
 from typing import Final, NamedTuple
 
 from dueline.core.attempt import Outcome
-from dueline.core.batch_ids import is_batched
+from dueline.core.batch_ids import has_batched, is_batched
 from dueline.core.call_options import terms_of
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.errors import StoreCorrupt
@@ -145,13 +145,14 @@ def keep_done(
         values: The result of each.
         keep_us: How long the results are kept.
     """
-    if 0 < sum(batched := list(map(is_batched, map(_id_of, jobs)))) < len(jobs):
+    ids = list(map(_id_of, jobs))
+    if has_batched(ids) and not all(batched := list(map(is_batched, ids))):
         parts = [
             zip(*compress(zip(jobs, ended_us, values, strict=True), chosen), strict=True)
             for chosen in (batched, map(not_, batched))
         ]
         return [commit for part in parts for commit in keep_done(*part, keep_us=keep_us)]
-    lines = list(zip(map(bytes.hex, map(_id_of, jobs)), ended_us, values, jobs, strict=True))
+    lines = list(zip(map(bytes.hex, ids), ended_us, values, jobs, strict=True))
     fit = [line for line in lines if _may_share(*line)]
     cells = _cells_of(sorted(fit, key=_digits_of))
     puts: dict[str, list[Put]] = {}
