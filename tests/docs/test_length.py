@@ -14,6 +14,9 @@ BULLET_WORDS_MAX = 45
 REFERENCES = ("docs/reference/", "docs/decisions/", "docs/protocols.md", "docs/features.md")
 """Pages to look things up in, which may be long."""
 
+USER_WORDS_MAX = 45_000
+"""Running text of all pages but references and those of developers; without tables and code."""
+
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 
@@ -33,6 +36,12 @@ def test_a_page_and_what_it_is_made_of_are_short(name: str) -> None:
     assert long == []
     if not name.startswith(REFERENCES):
         assert sum(piece.words for piece in found) <= PAGE_WORDS_MAX
+
+
+def test_what_users_read_is_short() -> None:
+    apart = (*REFERENCES, "docs/developers/")
+    read = [name for name in NAMES if name.startswith("docs/") and not name.startswith(apart)]
+    assert sum(piece.words for name in read for piece in prose(name)) <= USER_WORDS_MAX
 
 
 def test_pages_are_found_in_all_folders() -> None:
