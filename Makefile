@@ -51,7 +51,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: release lint-files test-one watch help demo demo-spark test test-all collect test-lakehouse test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: format release lint-files test-one watch help demo demo-spark test test-all collect test-lakehouse test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -93,6 +93,10 @@ $(SPARK_TESTS):
 PYTHONS ?= 3.12 3.13 3.14
 test-pythons: $(VENV)/.project ## run the unit tests with other installed versions of Python (PYTHONS="3.12 3.13 3.14")
 	$(PY) -m tools.pythons --workers $(WORKERS) $(PYTHONS)
+
+format: $(VENV)/.project ## format the code, and fix what a linter can
+	$(BIN)/ruff format --quiet $(CODE)
+	$(BIN)/ruff check --quiet --fix $(CODE)
 
 check: $(VENV)/.project ## format, lint, types, layers, module lengths, structure, words
 	$(BIN)/ruff format --check $(CODE)
