@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: navigation by folder, fences with reasons, links to the source."""
+"""Hooks of mkdocs: navigation by folder, readers, fences with reasons, links to the source."""
 
 import posixpath
 import re
@@ -14,6 +14,23 @@ FENCE = re.compile(
     re.MULTILINE,
 )
 LINK = re.compile(r"\]\((?P<target>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
+
+
+READERS = {
+    "guides": "those who write tasks",
+    "how-to": "those who do this for the first time",
+    "coming-from": "those who move an application from another queue",
+    "concepts": "those who want to know how dueline works and what it promises",
+    "operations": "those who run workers and stores",
+    "pipeline": "those who analyse what queues did, or read and write them with Spark",
+    "reference": "looking things up",
+    "decisions": "those who change dueline",
+    "developers": "those who change dueline",
+    "protocols.md": "those who change dueline",
+}
+"""Whom the pages of a folder are for; others say so themselves."""
+
+HEADING = re.compile(r"^# .+\n", re.MULTILINE)
 
 
 class Page(Protocol):
@@ -32,7 +49,8 @@ def on_config(config: Any) -> Any:  # noqa: ANN401  # mkdocs is not where this i
 def on_page_markdown(markdown: str, page: Page, config: Any, **_: object) -> str:  # noqa: ANN401
     """Turn fences and links of a page into what mkdocs understands."""
     source_url = config["extra"]["source_url"]
-    return with_source_links(with_plain_fences(markdown), page.file.src_uri, source_url)
+    path: str = page.file.src_uri
+    return with_source_links(with_plain_fences(with_readers(markdown, path)), path, source_url)
 
 
 def paths(nav: Nav) -> list[str]:
@@ -58,6 +76,13 @@ def expanded(nav: Nav, docs: Path, named: set[str]) -> Nav:
         else:
             new.append(entry)
     return new
+
+
+def with_readers(markdown: str, page: str) -> str:
+    """Say below the title whom a page is for."""
+    readers = READERS.get(page.partition("/")[0])
+    line = f"\n*For {readers}.*\n" if readers else ""
+    return HEADING.sub(lambda title: title[0] + line, markdown, count=1)
 
 
 def with_plain_fences(markdown: str) -> str:

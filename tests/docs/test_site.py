@@ -7,7 +7,14 @@ import pytest
 
 from tests.harness.markdown import ROOT
 from tools.pictures import IMAGES, PICTURES
-from tools.site_hooks import expanded, paths, with_plain_fences, with_source_links
+from tools.site_hooks import (
+    READERS,
+    expanded,
+    paths,
+    with_plain_fences,
+    with_readers,
+    with_source_links,
+)
 
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
@@ -38,6 +45,13 @@ def test_links_out_of_the_docs_lead_to_the_repository() -> None:
     assert with_source_links(page, "operations/y.md", "https://host/repo") == (
         "[a](https://host/repo/blob/main/tests/x.py#L3) [b](../guide.md#x) [c](other.md)"
     )
+
+
+def test_each_page_says_whom_it_is_for() -> None:
+    page = with_readers("# A title\n\nText.\n\n# x\n", "operations/y.md")
+    assert page == "# A title\n\n*For those who run workers and stores.*\n\nText.\n\n# x\n"
+    folders = {path.name for path in (ROOT / "docs").iterdir() if any(path.glob("*.md"))}
+    assert folders == {name for name in READERS if not name.endswith(".md")}
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
