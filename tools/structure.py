@@ -15,8 +15,9 @@ ROOT = "dueline"
 SPLIT = ("stores", "spark")
 """Packages whose subpackages count by themselves."""
 
-PACKAGES_MAX = 34
-ARROWS_MAX = 159
+# `terminal` draws for `cli` and `api`, so that nothing else imports its library.
+PACKAGES_MAX = 35
+ARROWS_MAX = 161
 CHAIN_MAX = 10
 
 

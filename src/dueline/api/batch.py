@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import Any, Final, Generic
 
 from dueline.api.batch_progress import shown
 from dueline.api.batch_views import BatchCounts, BatchItem
@@ -25,9 +25,6 @@ from dueline.jobs.bulk import BulkResult
 from dueline.jobs.completion import OUTCOME_LEASE_US
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FOUND_AT_ONCE: Final = 500
 
@@ -114,7 +111,7 @@ class Batch(Generic[R_co]):
     ) -> BatchCounts:
         """Wait until all jobs of the batch have ended.
 
-        Shows a progress bar on a terminal or in a notebook, and lines elsewhere, on stderr.
+        Shows a progress bar on a terminal, or in a notebook with ipywidgets; lines elsewhere.
 
         Args:
             timeout: Maximum wait, a timedelta or seconds; None for no limit.
@@ -208,12 +205,12 @@ class Batch(Generic[R_co]):
             self._ends()  # joins what each job has left
         return changed
 
-    def to_arrow(self) -> "pa.Table":
+    def to_arrow(self) -> Any:  # noqa: ANN401  (pyarrow has no types)
         """Wait for all jobs, and return the results as a table; needs `dueline[arrow]`.
 
         Returns:
-            A table with the columns index, status, value and error, in the order of the items. The
-            value is null where a job failed, and a struct where handlers return dicts.
+            A `pyarrow.Table` with the columns index, status, value and error, in the order of the
+            items. The value is null where a job failed, and a struct where handlers return dicts.
 
         Raises:
             BadInput: The results have no common type.

@@ -8,6 +8,7 @@ from typing import Final
 from dueline.api.batch_views import BatchCounts
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.durations import span_text
+from dueline.terminal.progress_bars import can_draw, text_bar
 
 LINE_EVERY_US: Final = 10 * SECOND_US
 """How often a line is written where no bar can be shown."""
@@ -55,17 +56,14 @@ def shown(
     """Show progress while the block runs; yield a function to call with the present counts."""
     if not is_shown:
         yield lambda _: None
-    elif sys.stderr.isatty() or _is_in_notebook():
-        with _bar(name, clock) as show:
-            yield show
+    elif can_draw():
+        pace = Pace(clock)
+        with text_bar(name) as show:
+            yield lambda counts: show(
+                counts.ended, counts.items, text_of(counts, pace.note(counts.ended))
+            )
     else:
         yield _lines(name, clock)
-
-
-def _is_in_notebook() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
 
 
 def _lines(name: str, clock: Clock) -> Callable[[BatchCounts], None]:
@@ -81,20 +79,3 @@ def _lines(name: str, clock: Clock) -> Callable[[BatchCounts], None]:
             sys.stderr.flush()
 
     return show
-
-
-@contextmanager
-def _bar(name: str, clock: Clock) -> Iterator[Callable[[BatchCounts], None]]:
-    from rich.console import Console  # noqa: PLC0415  (slow to load, and seldom needed)
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
-
-    pace = Pace(clock)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task(name, text="")
-
-        def show(counts: BatchCounts) -> None:
-            text = text_of(counts, pace.note(counts.ended))
-            progress.update(bar, completed=counts.ended, total=counts.items, text=text)
-
-        yield show

@@ -9,10 +9,10 @@ from dueline.core.errors import BadInput
 from dueline.core.extras import extra
 
 with extra("arrow"):
-    import pyarrow as pa
+    pa = import_module("pyarrow")
 
 
-def table_of(items: Iterable[BatchItem[Any]]) -> pa.Table:
+def table_of(items: Iterable[BatchItem[Any]]) -> Any:  # noqa: ANN401  (a library without types)
     """Return ended jobs as a table.
 
     Raises:
@@ -36,7 +36,7 @@ def table_of(items: Iterable[BatchItem[Any]]) -> pa.Table:
     )
 
 
-def frame_of(table: pa.Table) -> Any:  # noqa: ANN401  (pandas has no types)
+def frame_of(table: Any) -> Any:  # noqa: ANN401  (libraries without types)
     """Return the table of `table_of` as a DataFrame, with a column for each key of dicts."""
     with extra("pandas", is_package=True):
         import_module("pandas")

@@ -11,12 +11,12 @@ from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
 from dueline.cli.options import BulkOptions, read_instant
 from dueline.cli.output import Entry, Output, note
-from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
 from dueline.core.clock import asked_instant_us, to_datetime
 from dueline.core.errors import BadInput
 from dueline.jobs.bulk import BulkResult
 from dueline.jobs.queue import Queues
+from dueline.terminal.progress_bars import bar
 
 
 def like_of(

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 from dueline.api.task import CHUNK, AsyncTask, Task, Using
 from dueline.api.task_declaration import Call
 from dueline.cli.output import note
-from dueline.cli.progress_bar import bar
 from dueline.core.errors import BadInput, DuelineError, EnqueueUnknown
+from dueline.terminal.progress_bars import bar
 
 
 def read_calls(path: str, task: Task[..., Any] | AsyncTask[..., Any]) -> dict[int, Call]:

@@ -16,7 +16,6 @@ from dueline.api.task import Task
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import Entry, Output, Value, note
-from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import present
 from dueline.core.clock import SECOND_US, to_datetime
@@ -25,6 +24,7 @@ from dueline.core.queue_settings import check_queue_name
 from dueline.jobs.counts import count
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
+from dueline.terminal.progress_bars import bar
 
 CHUNK = 500
 SINGLES_MAX = 200

@@ -32,7 +32,6 @@ from dueline.cli.options import (
     read_instant,
 )
 from dueline.cli.output import Entry, Instant, Output, note
-from dueline.cli.progress_bar import bar
 from dueline.cli.session import operator_name, session_of
 from dueline.core.clock import asked_instant_us
 from dueline.core.durations import parse_span
@@ -40,6 +39,7 @@ from dueline.core.errors import BadInput, Conflict
 from dueline.core.job import Job, State
 from dueline.jobs.bulk import dead_before, drop_dead, retry_all
 from dueline.jobs.queue import Queues
+from dueline.terminal.progress_bars import bar
 
 GROUP_COLUMNS = ("jobs", "last", "task", "error", "example")
 REDRIVE_COLUMNS = ("redrive", "state", "filter", "rate_per_s", "retried", "matching", "beat", "who")

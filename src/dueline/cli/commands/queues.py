@@ -12,7 +12,6 @@ from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit, say_failure
 from dueline.cli.options import DryRunOption, YesOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
-from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.clock import SECOND_US, SystemClock
@@ -24,6 +23,7 @@ from dueline.jobs.bulk import BulkResult, cancel_all, drain, waiting_in
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.queue import Queues
 from dueline.limits import quota as engine
+from dueline.terminal.progress_bars import bar
 
 COLUMNS = (
     "queue",

@@ -1,0 +1,1 @@
+"""Progress bars on terminals, lines elsewhere."""
