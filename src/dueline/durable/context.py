@@ -13,6 +13,7 @@ from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.core.store import Put
+from dueline.core.store_capabilities import flush_claims
 from dueline.durable import calls, ends, gathers, restarts, waits
 from dueline.durable.activation import Activation
 from dueline.durable.calls import CallableTask, Planned
@@ -305,6 +306,12 @@ class DurableContext(Context):
     def uuid(self) -> uuid.UUID:
         """Return a UUID that is derived from the job and the position."""
         return uuid.UUID(bytes=self._run.seed())
+
+    @property
+    def fence(self) -> int:
+        """How often the job was claimed; durable once it is read (rule P8)."""
+        flush_claims(self._run.engine.store)
+        return super().fence
 
     @property
     def key(self) -> str:

@@ -86,9 +86,8 @@ _NONE_YET = Progress(0, NO_TOTAL, "", 0)
 class Context:
     """The job of a handler; passed to a first parameter with this annotation, and to middleware.
 
-    job_id: 16 bytes, the same in every attempt: an idempotency key for other systems. fence: how
-    often the job was claimed; it only grows (rule P3), so a system that stores the largest one can
-    refuse older attempts. attempt: 1 for the first. last_progress: the last `progress` of an
+    job_id: 16 bytes, the same in every attempt: an idempotency key for other systems. attempt: 1
+    for the first. last_progress: the last `progress` of an
     earlier attempt, or None.
     """
 
@@ -101,7 +100,6 @@ class Context:
         "_said",
         "_started_us",
         "attempt",
-        "fence",
         "job_id",
         "last_progress",
         "queue",
@@ -118,7 +116,6 @@ class Context:
         started_us: int = 0,
     ) -> None:
         self.job_id = job.id
-        self.fence = job.fence
         self.attempt = job.errors + 1
         self.task = job.task
         self.queue = job.lane.queue
@@ -282,8 +279,16 @@ class Context:
             raise JobTimeout
 
     @property
+    def fence(self) -> int:
+        """How often the job was claimed.
+
+        It only grows (rule P3), so a system that stores the largest one can refuse older attempts.
+        """
+        return self._job.fence
+
+    @property
     def _claim(self) -> Claim:
-        return Claim(self.job_id, self.fence)
+        return self._job.claim()
 
     def finish(self, tx: object, value: T) -> T:
         """Finish this job in your transaction: `return ctx.finish(tx, value)`.

@@ -105,6 +105,9 @@ class Settler:
             if name in self.batch_handlers
             or (one.takes_context or one.middleware or self._hooks.middleware)
         )
+        self._given_fences = frozenset(
+            name for name in self.context_tasks if not handlers[name].is_durable
+        )
         self._keeps_lines = any(handler.logs != "off" for handler in handlers.values())
         self._chance = chance
         self._effects = Effects(engine.store)
@@ -352,7 +355,7 @@ class Settler:
         """Return whether a handler or a hook is given the fence of one of these jobs."""
         if not jobs:
             return False
-        return self._hooks.has_run_hooks or not self.context_tasks.isdisjoint(map(_task_of, jobs))
+        return self._hooks.has_run_hooks or not self._given_fences.isdisjoint(map(_task_of, jobs))
 
     def _mark(self, job: Job) -> Decision:
         """Return the mark of a started handler; it does not extend claims with permits."""
