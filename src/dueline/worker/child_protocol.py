@@ -160,7 +160,9 @@ def load(data: bytes) -> Message:
         case "Started":
             return Started(_claim(parts[0]), parts[1])
         case "Progressed":
-            return Progressed(_claim(parts[0]), ProgressReport(*parts[1]))
+            *report, spent = parts[1]
+            units = tuple((name, number) for name, number in spent)
+            return Progressed(_claim(parts[0]), ProgressReport(*report, units))
     claim, name, fields, *rest = parts
     return Finished(_claim(claim), _ending(name, fields), *rest)
 
