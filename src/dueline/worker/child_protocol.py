@@ -160,9 +160,9 @@ def load(data: bytes) -> Message:
         case "Started":
             return Started(_claim(parts[0]), parts[1])
         case "Progressed":
-            *report, spent = parts[1]
+            done, total, note, meta, spent = parts[1]
             units = tuple((name, number) for name, number in spent)
-            return Progressed(_claim(parts[0]), ProgressReport(*report, units))
+            return Progressed(_claim(parts[0]), ProgressReport(done, total, note, meta, units))
     claim, name, fields, *rest = parts
     return Finished(_claim(claim), _ending(name, fields), *rest)
 
