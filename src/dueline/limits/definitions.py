@@ -1,6 +1,6 @@
 """What semaphores and rates allow, as a process knows it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from dueline.core.clock import SECOND_US
@@ -28,9 +28,9 @@ class LimitDefinitions:
         self._read_us: int | None = None
         self.has_adaptive = False
 
-    def refresh(self, now_us: int) -> None:
-        """Read the settings, unless they were read a moment ago."""
-        if self._read_us is not None and now_us - self._read_us <= DEFINITIONS_AGE_US:
+    def refresh(self, now_us: int, age_us: int = DEFINITIONS_AGE_US) -> None:
+        """Read the settings, unless they are younger than that."""
+        if self._read_us is not None and now_us - self._read_us <= age_us:
             return
         self._rates = rate.rates(self._records)
         # A rate that cannot be read allows nothing: its count is not known.
@@ -52,13 +52,15 @@ class LimitDefinitions:
         known = self.rate(name)
         return self.semaphore(name).ceiling if known is None else known.most
 
-    def expect_room(self, costs: Iterable[tuple[str, int]], now_us: int) -> None:
+    def expect_room(self, costs: Collection[tuple[str, int]], now_us: int) -> None:
         """Check that limits can ever allow what jobs take of them.
 
         Raises:
             BadInput: A cost is larger than the capacity of its limit.
         """
         self.refresh(now_us)
+        if any(units > self.most(name) for name, units in costs):
+            self.refresh(now_us, -1)  # this process may just have raised one
         for name, units in costs:
             if units > (most := self.most(name)):
                 raise self._too_much(name, units, most)

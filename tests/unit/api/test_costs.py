@@ -80,6 +80,16 @@ def test_a_call_whose_cost_is_wrong_stores_nothing(
     assert list(app.queues.peek("default", 9)) == []
 
 
+def test_a_limit_that_was_just_raised_has_room(app: Dueline) -> None:
+    @app.task(name="use", limits={"gpu": "units", "tokens": "units"})
+    def use(units: int) -> None: ...
+
+    use.enqueue(1)  # now the producer knows the limits
+    app.semaphore("gpu", capacity=50)
+    app.rate("tokens", 50, per=60)
+    assert costs(app, use.enqueue(50).id) == {"gpu": 50, "tokens": 50}
+
+
 def test_steps_schedules_and_other_producers_carry_costs(app: Dueline) -> None:
     ran: list[int] = []
 
