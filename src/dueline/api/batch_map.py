@@ -113,7 +113,7 @@ class Storing:
 
         Raises:
             BadInput: An item cannot be stored; those before it are. Or they are not the items
-                that were stored before under the name.
+                that were stored before under the name, or fewer.
         """
         index = 0
         for part in parts_of(items, SLICE_ITEMS):
@@ -127,6 +127,8 @@ class Storing:
                 raise error from None
             self._store_part(index, encoded, keys)
             index += len(part)
+        if self._keys is None and index < self._head.items:  # which could not be compared
+            raise self._other_items(f"The call has {index} items, and {self._head.items} are")
         self._list_for_longer()
 
     def _up_to_bad(
@@ -207,11 +209,13 @@ class Storing:
 
     def _compare(self, check: int) -> None:
         if self._head.check not in (check, NO_CHECK):
-            raise BadInput(
-                f"The first {self._head.items} items are not those that are stored under the "
-                f"name {self._batch.name}, in their order. Nothing was stored.",
-                hint="Use another name, or key= if the order of the items varies.",
-            )
+            raise self._other_items(f"The first {self._head.items} items are not those that are")
+
+    def _other_items(self, what: str) -> BadInput:
+        return BadInput(
+            f"{what} stored under the name {self._batch.name}, in their order. Nothing was stored.",
+            hint="Use another name, or key= if the items or their order vary.",
+        )
 
     def _keys_of(self, items: Sequence[Any]) -> Sequence[bytes]:
         return () if self._key is None else [_digest(self._key(item)) for item in items]

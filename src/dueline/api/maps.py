@@ -70,7 +70,7 @@ class Maps(Generic[P, R]):
 
         Raises:
             BadInput: An item does not fit the task, named by its index; the items before it are
-                stored. Or the first items are not those that are stored under the name.
+                stored. Or the first items are not those that are stored under the name, or fewer.
             Conflict: The batch of this name has another task.
             QuotaExceeded: A quota of the queue or tenant is exhausted.
             StoreUnavailable: The store did not answer. The items before are stored.
