@@ -33,6 +33,12 @@ SLEEPING: Final = "sleeping"
 WAITING: Final = "waiting"
 STOPPED: Final = "stopped"
 
+STATES: Final = (
+    "running", SLEEPING, WAITING, STOPPED, "ready", "scheduled", "retrying", "done", "dead",
+    "cancelled", "expired", "lost",
+)  # fmt: skip
+"""States in which functions are listed."""
+
 READ_MAX: Final = 10_000
 """Maximum number of functions that a list reads."""
 
@@ -115,6 +121,16 @@ def _listed(engine: Engine, name: str | None) -> Iterator[dict[JobId, str]]:
         yield new
 
 
+def check_state(state: str | None, known: Sequence[str]) -> None:
+    """Check that there is a state.
+
+    Raises:
+      BadInput: It is not among those that are known.
+    """
+    if state not in (None, *known):
+        raise BadInput(f"{state!r:.80} is not a state.", hint=f"Use one of {', '.join(known)}.")
+
+
 def function_page(
     engine: Engine, *, limit: int = 50, after: int = 0, state: str | None = None, name: str = ""
 ) -> FunctionPage:
@@ -126,7 +142,11 @@ def function_page(
       after: `next` of the page before.
       state: Only those in this state.
       name: Only those of tasks whose names have this part.
+
+    Raises:
+      BadInput: No function can be in this state.
     """
+    check_state(state, STATES)
     if state == STOPPED:
         stopped = (each for each in _stopped(engine, None) if name in each.task)
         some = list(islice(stopped, after, after + limit + 1))

@@ -445,6 +445,9 @@ class Admin:
             after: `next` of the page before.
             state: Only those in this state, such as waiting or stopped.
             name: Only those of tasks whose names have this part.
+
+        Raises:
+            BadInput: No function can be in this state.
         """
         return function_page(self.engine, limit=limit, after=after, state=state, name=name)
 

@@ -69,6 +69,7 @@ def test_functions_are_listed_beside_workflows_with_their_states(functions: Shel
     only = functions.app("flows", "list", "--name", "tasks.nap", "-o", "json").data
     assert [one["id"] for one in only] == [second]
     assert functions.app("flows", "list", "--state", "stopped").err.startswith("No workflows match")
+    assert "'wating' is not a state" in functions.app("flows", "list", "--state", "wating").err
 
 
 def test_a_function_is_shown_with_its_calls_and_what_it_waits_for(functions: Shell) -> None:

@@ -72,8 +72,11 @@ def test_steps_are_listed_in_pages_without_secrets(shop: DurableShop, program: P
         read += [step["position"] for step in page["steps"]]
         after = page["next"]
     assert read == list(range(1, 32))
-    for position in ("99", "0", "x"):
-        program.call("GET", f"/functions/{nap.id}/steps/{position}", status=404)
+    for position in ("99", "0", "x", "9" * 40):
+        wrong = program.call("GET", f"/functions/{nap.id}/steps/{position}", status=404)
+        assert f"has no call {position}." in wrong["detail"]
+    assert program.call("GET", "/functions?state=stopped")["functions"] == []
+    assert "wating" in program.call("GET", "/functions?state=wating", status=422)["detail"]
     page = program.call("GET", "/functions?limit=2")
     assert [one["task"] for one in page["functions"]] == ["shop.many", "shop.nap"]
     assert [one["awaits"] for one in page["functions"]] == ["go", ""]

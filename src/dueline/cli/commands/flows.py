@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from dueline.admin.functions import FunctionSummary, function_of, list_functions
+from dueline.admin.functions import (
+    STATES,
+    FunctionSummary,
+    check_state,
+    function_of,
+    list_functions,
+)
 from dueline.admin.id_prefixes import find_flow, find_id, is_prefix
 from dueline.admin.job_views import JobDetails
 from dueline.api.job_handle import parse_id
@@ -57,6 +63,7 @@ def list_flows(
 
     Example: dueline flows list --state stopped
     """
+    check_state(state, (*STATES, "failed"))
     with session_of(context).queues() as queues:
         listed = (
             _entry(look)

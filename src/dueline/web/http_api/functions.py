@@ -13,6 +13,7 @@ from dueline.admin.functions import FunctionSummary, readable_value, shown_state
 from dueline.admin.job_views import CALLS_SHOWN
 from dueline.api.job_handle import parse_id
 from dueline.core.codec import RESULT_BYTES_MAX, encode_result
+from dueline.core.errors import NotFound
 from dueline.durable.sending import Sending, send_json
 from dueline.durable.values import StoredValue
 from dueline.durable.views import RecordedCall
@@ -202,8 +203,9 @@ def list_steps(call: Call, query: StepQuery) -> StepList:
 def get_step(call: Call) -> Step:
     """Return one step with its value, also if it is large; of a failed step the whole error."""
     text = call.path["position"]
-    position = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0  # noqa: PLR2004
-    whole = call.site.admin.call(call.path["id"], position)
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004
+        raise NotFound(f"The function {call.path['id']:.80} has no call {text:.80}.")
+    whole = call.site.admin.call(call.path["id"], int(text))
     return _step(call, whole.call, whole.stored)
 
 
