@@ -97,6 +97,9 @@ def work(folder: Path, role: str) -> None:
 class Flows:
     """One run: processes that are killed and come again, until nothing is left to do."""
 
+    ROLES: Sequence[str] = ("worker", "worker", "starter")
+    """Of the processes; the last one makes the work."""
+
     def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
         """Take an empty folder, how often to kill, and the seed of the choices."""
         self._folder = folder
@@ -106,16 +109,14 @@ class Flows:
 
     def run(self) -> Report:
         """Run it all, let it come to its end, and judge."""
-        roles = ["worker", "worker", "starter"]
-        processes = [self._start(role) for role in roles]
+        processes = [self._start(role) for role in self.ROLES]
         try:
             for _ in range(self._kills):
                 self._let_work(self._choice.randint(1, CALLS_MAX))
-                place = self._choice.randrange(len(roles))
+                place = self._choice.randrange(len(processes))
                 assert processes[place].poll() is None, "one ended unasked: " + self._errors()
-                processes[place].send_signal(signal.SIGKILL)
-                processes[place].wait()
-                processes[place] = self._start(roles[place])
+                self._kill(processes[place])
+                processes[place] = self._start(self.ROLES[place])
             processes.pop().kill()  # no more are started
             self._drain()
         finally:
@@ -123,6 +124,10 @@ class Flows:
                 process.kill()
                 process.wait()
         return self._judge()
+
+    def _kill(self, process: "subprocess.Popen[bytes]") -> None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
 
     def _let_work(self, calls: int) -> None:
         """Wait until handlers were called so often."""
