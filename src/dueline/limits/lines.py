@@ -59,6 +59,14 @@ class Lines:
             if other != kind and place.turn < mine and place.until_us > now_us
         )
 
+    def is_first(self, name: str, kind: Kind, now_us: int) -> bool:
+        """Return whether the place of a line is the first one for a limit."""
+        places = self.by_limit.get(name, {})
+        mine = places.get(kind)
+        return mine is not None and all(
+            mine.turn <= place.turn for place in places.values() if place.until_us > now_us
+        )
+
     def stand(
         self, name: str, units: int, wish: PermitRequest, kind: Kind, ask_us: int
     ) -> PermitRequest:

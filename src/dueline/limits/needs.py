@@ -41,12 +41,17 @@ ANY: Final = Needs()
 """Each job takes one unit of each limit."""
 
 
+def line_of(lane: Lane) -> tuple[object, ...]:
+    """Return the line of a lane with costs. Lanes of a line differ by their time only."""
+    return lane.queue, lane.shard, lane.priority, lane.tenant
+
+
 def needs_of(lane: Lane, jobs: Sequence[Job]) -> Needs:
-    """Return what the first jobs of a lane need. Lanes of a line differ by their time only."""
+    """Return what the first jobs of a lane need."""
     costs = [costs_of(job) for job in jobs]
     names = {name for cost in costs for name in cost}
     totals = {name: list(accumulate(cost.get(name, 1) for cost in costs)) for name in names}
-    return Needs((lane.queue, lane.shard, lane.priority, lane.tenant), totals)
+    return Needs(line_of(lane), totals)
 
 
 def units_of(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, int]:

@@ -86,6 +86,10 @@ class PermitSource(Protocol):
         """Return whether a limit allows anything at all, as of the last read."""
         ...
 
+    def is_first_in_line(self, name: str, line: Kind) -> bool:
+        """Return whether a line of jobs with costs is the first one that waits for a limit."""
+        ...
+
 
 class _PermitsRead(NamedTuple):
     """A record as it was read."""
@@ -312,6 +316,10 @@ class HeldPermits:
     def is_open(self, name: str) -> bool:
         """Return whether a limit allows anything at all, as of the last read."""
         return self._known.most(name) > 0
+
+    def is_first_in_line(self, name: str, line: Kind) -> bool:
+        """Return whether a line of jobs with costs is the first one that waits for a limit."""
+        return self._lines.is_first(name, line, self._engine.time.latest_us())
 
     def _more(self, name: str, seen: _PermitsRead, wish: PermitRequest, kind: Kind) -> int:
         """Return how many permits beyond the used ones may be held, up to the request."""

@@ -361,6 +361,9 @@ class _Unlimited:
     def is_open(self, _name: str) -> bool:
         return True
 
+    def is_first_in_line(self, _name: str, _line: object) -> bool:
+        return False
+
 
 class _Execution(Execution):
     """Keeps the first exception of a handler that failed a job; rehearses durable functions."""

@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job
-from dueline.core.lane import Lane, Pointer, limits_of
+from dueline.core.lane import Lane, Pointer, has_costs, limits_of
 from dueline.core.logging import log
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.limits.blocked_lanes import BlockedLanes
-from dueline.limits.needs import ANY, Needs, units_of
+from dueline.limits.needs import ANY, Needs, line_of, units_of
 from dueline.limits.permits import SLOTS, Granted, PermitSource
 from dueline.worker.lane_visits import Visit
 
@@ -64,7 +64,7 @@ class LimitedLanes:
             limits = limits_of(pointer.lane)
             if limits and lacks_slots:
                 without_slot.append(pointer.lane)
-            elif limits and (lacking := self.blocked.among(limits, now_us)):
+            elif limits and (lacking := self._refusing(pointer.lane, limits, now_us)):
                 self._postpone([pointer.lane], lacking)
             else:
                 free.append(pointer)
@@ -89,7 +89,7 @@ class LimitedLanes:
         assert self._permits is not None, "lanes with limits are left out without permits"
         limits, wants, lease_us = visit.limits, visit.wants, visit.lease_us
         lane = wants[0].lane
-        lacking: Collection[str] = self.blocked.among(limits, now_us)
+        lacking: Collection[str] = self._refusing(lane, limits, now_us)
         if not lacking:
             try:
                 granted = self._permits.take(
@@ -118,6 +118,18 @@ class LimitedLanes:
                     back = {name: needs.units(name, most) - used[name] for name in limits}
                 self._permits.unused(limits, most - len(jobs), back)
             self._permits.used(limits, jobs)
+
+    def _refusing(self, lane: Lane, limits: Sequence[str], now_us: int) -> Collection[str]:
+        """Return which limits of a lane are not to be asked again yet.
+
+        What the first line waits for is reserved, so others are refused for its sake. That does not
+        postpone the line itself, or its place would expire while the others ask in its stead.
+        """
+        refusing = self.blocked.among(limits, now_us)
+        if refusing and self._permits is not None and has_costs(lane):
+            line, permits = line_of(lane), self._permits
+            return [name for name in refusing if not permits.is_first_in_line(name, line)]
+        return refusing
 
     def _postpone(self, lanes: Collection[Lane], lacking: Collection[str]) -> None:
         """Skip lanes until the limits that refused them may be asked again."""

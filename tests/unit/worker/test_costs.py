@@ -100,6 +100,26 @@ def test_a_job_of_a_large_cost_is_not_overtaken_for_ever(world: World) -> None:
     assert len(started) <= len(first) + 4
 
 
+def test_jobs_that_are_refused_for_a_large_one_do_not_keep_it_from_asking(near: World) -> None:
+    """Lanes that ask first, in vain, postpone others with the same limit, but not the large job."""
+    define(near, "gpu", 5)
+    worker = CostWorker(near)
+    tenants = [f"t{number}" for number in range(12)]
+    for tenant in tenants:
+        put(near, costing("gpu", 1), tenant=tenant)
+    worker.claim()
+    large = put(near, costing("gpu", 5), tenant="large")
+    for step in range(200):
+        for tenant in tenants:  # small jobs never run out
+            put(near, costing("gpu", 1), tenant=tenant)
+        near.clock.advance(us=SECOND_US // 8)
+        worker.end(worker.held[:1])
+        if large.id in {job.id for job in worker.claim()}:
+            assert step < 20
+            return
+    raise AssertionError("the large job did not start")
+
+
 def test_tokens_that_a_large_job_waits_for_are_reserved_in_all_workers(world: World) -> None:
     define(world, "llm", Rate(100, MINUTE_US))
     workers = [CostWorker(world, "w1"), CostWorker(world, "w2")]
