@@ -117,7 +117,7 @@ class Flows:
                 assert processes[place].poll() is None, "one ended unasked: " + self._errors()
                 self._kill(processes[place])
                 processes[place] = self._start(self.ROLES[place])
-            processes.pop().kill()  # no more are started
+            self._kill(processes.pop())  # no more are started
             self._drain()
         finally:
             for process in processes:
