@@ -13,6 +13,8 @@ from zlib import crc32
 
 from models import (
     appends,
+    batch_ends,
+    batch_slices,
     cancels,
     carried,
     claims,
@@ -61,6 +63,8 @@ RIGHT: dict[str, Models] = {
     "flows": {**flows.MODELS},
     "groups": {**groups.MODELS},
     "dependencies": {**dependencies.MODELS},
+    "batch_slices": {**batch_slices.MODELS},
+    "batch_ends": {**batch_ends.MODELS},
     "durable_log": {**durable_log.MODELS},
     "durable_waits": {**durable_waits.MODELS},
     "durable_calls": {**durable_calls.MODELS},
@@ -88,6 +92,8 @@ WRONG: dict[str, Models] = {
     "flows": {**flows.MUTANTS},
     "groups": {**groups.MUTANTS},
     "dependencies": {**dependencies.MUTANTS},
+    "batch_slices": {**batch_slices.MUTANTS},
+    "batch_ends": {**batch_ends.MUTANTS},
     "durable_log": {**durable_log.MUTANTS},
     "durable_waits": {**durable_waits.MUTANTS},
     "durable_calls": {**durable_calls.MUTANTS},

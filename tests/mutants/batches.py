@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dueline.api import batch_map
 from dueline.batches import ends
 from dueline.batches.records import Head, head_of
 from dueline.core.batch_ids import BatchId
@@ -24,6 +25,10 @@ def a_slice_that_was_left_stays_so(patch: Patch) -> None:
         return replace(head_of(store, batch), rows=b"")
 
     patch.setattr(batch_slices, "head_of", seems_whole)
+
+
+def keys_count_before_their_slice_is_whole(patch: Patch) -> None:
+    change_source(patch, batch_map.Storing, "_read_keys", ">= self._head.items", "< 0")
 
 
 def what_has_ended_is_inserted_again(patch: Patch) -> None:

@@ -520,6 +520,8 @@ MUTANTS = (
     Mutant("I1", batches.a_slice_replaces_any_head, by(test_batch_slices.test_one_slice_is_stored)),
     Mutant("I2", batches.a_slice_that_was_left_stays_so, LEFT_SLICE),
     Mutant("I2", batches.what_has_ended_is_inserted_again, LEFT_SLICE),
+    Mutant("I2", batches.keys_count_before_their_slice_is_whole,
+           by(test_batch_slices.test_keys_of_a_slice_that_is_not_whole_do_not_count)),
     Mutant("I3", batches.ends_are_named_by_their_kind, by(test_ends.test_no_end_is_overwritten)),
     Mutant("I3", batches.a_whole_record_is_deleted, by(test_ends.test_a_whole_record_stays)),
     Mutant("I3", batches.ends_are_no_effects, by(test_batch_slices.test_ends_are_effects)),

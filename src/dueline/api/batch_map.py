@@ -221,9 +221,12 @@ class Storing:
         return () if self._key is None else [_digest(self._key(item)) for item in items]
 
     def _read_keys(self) -> None:
+        """Read the keys of the items that the head counts; later ones may have no rows yet."""
         if self._keys is not None:
             known = len(self._keys)
             for digests in records.keys_of(self._queues.engine.store, self._batch.id, known):
+                if len(self._keys) >= self._head.items:
+                    break
                 self._keys.add(digests)
 
     def _list_for_longer(self) -> None:

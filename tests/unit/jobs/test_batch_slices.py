@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,22 @@ class AddsNoted(DisturbedStore):
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         self.added += [job for group in groups for job in group.jobs]
         return super().together(groups)
+
+
+class KeysOnly(DisturbedStore):
+    """A store whose process is killed after it has stored keys, before it has stored jobs."""
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        if any(group.jobs for group in groups):
+            super().together([Group(commits=group.commits) for group in groups])
+            raise Stopped
+        return super().together(groups)
+
+
+def map_keys_only(stage: Stage) -> None:
+    """Map the items in a process that is killed between keys and jobs."""
+    with suppress(Stopped):
+        stage.map(KeysOnly(stage.store, 0, "stop", lambda: None), keyed=True)
 
 
 def inserted(number: int) -> tuple[int, int] | None:
@@ -75,6 +92,17 @@ def test_one_slice_is_stored() -> None:
     assert stored is not None
     assert store_slice(queues, batch, read, calls, check=0, keys=b"") is None
     assert current_head(queues.engine, batch) == stored[0]
+
+
+def test_keys_of_a_slice_that_is_not_whole_do_not_count() -> None:
+    logging.getLogger("dueline").setLevel(logging.CRITICAL)
+    for number in range(1, 12):
+        with world_of("steps", Path()) as world:
+            stage = Stage(world.store, world.clock)
+            store = DisturbedStore(world.store, number, "pause", partial(map_keys_only, stage))
+            stage.map(store, keyed=True)
+            stage.drain()
+            assert stage.calls == dict.fromkeys(range(ITEMS), 1)
 
 
 def test_ends_are_effects() -> None:
