@@ -17,8 +17,8 @@ WINDOWS_US = (10 * SECOND_US, 60 * SECOND_US, 300 * SECOND_US)
 ENOUGH = 5_000
 """Number of attempts that is enough."""
 
-ATTEMPTS_MAX = 100_000
-"""Maximum number of attempts that are read."""
+ATTEMPTS_MAX = 1_000_000
+"""Maximum number of attempts that are read; of each only the outcome and the latency is kept."""
 
 
 class Throughput(NamedTuple):
@@ -48,20 +48,31 @@ class Throughput(NamedTuple):
 
 def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
     """Aggregate the attempts that ended in a period."""
-    some = list(attempts)
-    lates = sorted(start_latencies(some))
+    outcomes: Counter[str] = Counter()
+    latencies: list[int] = []
+    for attempt in attempts:
+        outcomes[attempt.outcome] += 1
+        latencies += start_latencies((attempt,))
+    return throughput_from(outcomes, latencies, span_us)
+
+
+def throughput_from(
+    outcomes: Mapping[str, int], latencies: Iterable[int], span_us: int
+) -> Throughput:
+    """Return the throughput of a period from its outcomes and start latencies."""
+    lates = sorted(latencies)
     return Throughput(
         span_us,
-        ended=len(some),
-        done=sum(attempt.outcome == "done" for attempt in some),
-        failed=sum(attempt.outcome in FAILED for attempt in some),
+        ended=sum(outcomes.values()),
+        done=outcomes.get("done", 0),
+        failed=sum(outcomes.get(outcome, 0) for outcome in FAILED),
         late_p50_us=quantile(lates, 50),
         late_p99_us=quantile(lates, 99),
         late_p95_us=quantile(lates, 95),
-        expired=sum(attempt.outcome == "expired" for attempt in some),
-        others=Counter(
-            attempt.outcome for attempt in some if attempt.outcome not in ("done", *FAILED)
-        ),
+        expired=outcomes.get("expired", 0),
+        others={
+            outcome: many for outcome, many in outcomes.items() if outcome not in ("done", *FAILED)
+        },
     )
 
 
@@ -78,10 +89,10 @@ def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) ->
     """Aggregate the last seconds, or minutes if few jobs ended."""
     now_us = engine.time.latest_us()
     for span_us in WINDOWS_US:
-        some = list(islice(ends_of(engine, names, now_us - span_us), most))
-        if len(some) >= ENOUGH:
+        found = throughput_of(islice(ends_of(engine, names, now_us - span_us), most), span_us)
+        if found.ended >= ENOUGH:
             break
-    return throughput_of(some, span_us)._replace(is_capped=len(some) >= most)
+    return found._replace(is_capped=found.ended >= most)
 
 
 def quantile(ordered: Sequence[int], percent: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dueline.admin.cached_value import CachedValue
 from dueline.admin.search import ends_of
-from dueline.admin.throughput import Throughput, quantile, start_latencies, throughput_of
+from dueline.admin.throughput import Throughput, quantile, start_latencies, throughput_from
 from dueline.coordination.worker_registry import Presence, present
 from dueline.core.attempt import Attempt
 from dueline.core.clock import SECOND_US
@@ -30,7 +30,10 @@ STEP_US = 10 * SECOND_US
 """Period of one point of the series."""
 
 ATTEMPTS_MAX = 20_000
-"""Maximum number of attempts in memory; if more end in a minute, the rates are of the last ones."""
+"""Maximum number of attempts in memory; the start latencies are theirs."""
+
+RATE_STEP_US = SECOND_US // 10
+"""Attempts are counted in steps of this length, of which a minute is summed for the rates."""
 
 BACKFILL_MAX = 20_000
 """Maximum number of attempts that are read before the first picture."""
@@ -135,6 +138,7 @@ class Watch:
         self._kept = CachedValue(self._look, engine.clock, old_us=OLD_US)
         self._follower: Follower | None = None
         self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
+        self._ended: dict[int, Counter[tuple[str, str]]] = {}
         self._points: dict[int, Point] = {}
         self._failures: dict[str, Attempt] = {}
         self._last: Picture | None = None
@@ -166,6 +170,8 @@ class Watch:
         shards = {name: engine.catalog.settings(name).shards_read for name in names}
         for attempt in self._follower.read(shards):
             self._recent.append(attempt)
+            ended = self._ended.setdefault(attempt.ended_us // RATE_STEP_US, Counter())
+            ended[attempt.queue, attempt.outcome] += 1
             if attempt.outcome in FAILED:
                 self._keep_failure(attempt)
             step_us = attempt.ended_us - attempt.ended_us % STEP_US
@@ -173,13 +179,18 @@ class Watch:
         now_us = engine.time.latest_us()
         while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
             self._recent.popleft()
+        for step in [step for step in self._ended if step < (now_us - WINDOW_US) // RATE_STEP_US]:
+            del self._ended[step]
         workers = present(engine.store)
         counts = self._counts(names, workers)
-        since_us = self._since_us
-        if len(self._recent) == ATTEMPTS_MAX:
-            since_us = self._recent[0].ended_us
-        span_us = min(WINDOW_US, max(1, now_us - since_us))
-        done = Counter(attempt.queue for attempt in self._recent if attempt.outcome == "done")
+        span_us = min(WINDOW_US, max(1, now_us - self._since_us))
+        done: Counter[str] = Counter()
+        outcomes: Counter[str] = Counter()
+        for ended in self._ended.values():
+            for (queue, outcome), many in ended.items():
+                outcomes[outcome] += many
+                if outcome == "done":
+                    done[queue] += many
         rates = {name: number * WINDOW_US // span_us for name, number in done.items()}
         unknown = {
             count.queue: sorted(
@@ -193,7 +204,7 @@ class Watch:
         }
         return Picture(
             now_us,
-            throughput_of(self._recent, span_us),
+            throughput_from(outcomes, start_latencies(self._recent), span_us),
             counts,
             workers,
             rates,
@@ -235,6 +246,7 @@ class Watch:
                 break
             since_us = now_us - back_us
         self._recent.clear()
+        self._ended.clear()
         self._points = {at_us: one for at_us, one in self._points.items() if at_us < since_us}
         self._since_us = since_us
         self._follower = Follower(self._engine.store, since_us=since_us)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.admin import throughput
+from dueline.admin import throughput, watch
 from dueline.admin.id_prefixes import find_id
 from dueline.admin.throughput import recent, throughput_of
 from dueline.admin.watch import Watch
@@ -75,6 +75,25 @@ def test_enough_attempts_are_those_of_the_last_seconds(
     assert recent(world.queues.engine, ["q"], most=2).is_capped
 
 
+def test_rates_of_a_watch_are_those_of_all_attempts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ATTEMPTS_MAX", 3)  # others would name the last queue alone
+    watched = Watch(world.queues.engine)
+    watched.look()
+    world.clock.advance(50)
+    for _ in range(20):
+        done(world)
+        done(world, queue="other")
+        world.clock.advance(1)
+    found = watched.look()
+    assert found.throughput.done == 40
+    assert 0 < found.throughput.per_s() < 1
+    assert found.rates["q"] == found.rates["other"] >= 20
+    world.clock.advance(60)
+    assert watched.look().throughput.ended == 0
+
+
 def jobs_of(attempts: list[Attempt]) -> list[str]:
     return [one.job for one in attempts]
 
@@ -99,16 +118,16 @@ def test_an_expiry_that_a_call_notes_counts_as_one_that_a_worker_notes(world: Wo
     # C15, V2: a call with the same key ends a job that expired while no worker ran
     calls = [keyed(n, expires_us=world.now_us + n * 9 * SECOND_US) for n in (1, 2)]
     follower = Follower(world.store, since_us=world.now_us)
-    watch = Watch(world.queues.engine)
+    watched = Watch(world.queues.engine)
     (first,) = world.queues.enqueue(calls[0])
     world.clock.advance(10)
-    assert watch.look().throughput.expired == 0
+    assert watched.look().throughput.expired == 0
     world.queues.enqueue(calls[1])
     assert jobs_of(follower.read({"default": 1})) == [first.id.hex()]
     assert follower.read({"default": 1}) == []
     for found in (
         recent(world.queues.engine, ["default"]),
-        watch.look().throughput,
+        watched.look().throughput,
         Watch(world.queues.engine).look().throughput,
     ):
         assert (found.ended, found.expired, found.done, found.failed) == (1, 1, 0, 0)

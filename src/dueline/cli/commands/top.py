@@ -15,8 +15,9 @@ def top(
 ) -> int:
     """Show throughput, start latency, backlog and workers live.
 
-    Rates are those of the last minute. Press q to quit. Without a terminal, the screen is printed
-    once.
+    Rates are those of the last minute. Of a queue up to 10,000 jobs are read, so that the screen
+    costs the store little: more are shown as 10,000+, and `dueline stats` counts them. Press q to
+    quit. Without a terminal, the screen is printed once.
 
     Example: dueline top
     """
