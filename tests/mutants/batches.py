@@ -27,7 +27,7 @@ def a_slice_that_was_left_stays_so(patch: Patch) -> None:
     patch.setattr(batch_slices, "head_of", seems_whole)
 
 
-def keys_count_before_their_slice_is_whole(patch: Patch) -> None:
+def keys_count_early(patch: Patch) -> None:
     change_source(patch, batch_map.Storing, "_read_keys", ">= self._head.items", "< 0")
 
 

@@ -94,7 +94,7 @@ def test_one_slice_is_stored() -> None:
     assert current_head(queues.engine, batch) == stored[0]
 
 
-def test_keys_of_a_slice_that_is_not_whole_do_not_count() -> None:
+def test_only_whole_slices_count() -> None:
     logging.getLogger("dueline").setLevel(logging.CRITICAL)
     for number in range(1, 12):
         with world_of("steps", Path()) as world:
