@@ -290,7 +290,7 @@ class Semaphore:
 
 
 def check_setting(
-    name: str, capacity: object, bounds: tuple[object, object] | None = None, latency_us: int = 0
+    name: str, capacity: object, bounds: object = None, latency_us: int = 0
 ) -> Semaphore:
     """Return the setting of a semaphore or of one key.
 
@@ -301,6 +301,10 @@ def check_setting(
     check_limit(name, capacity)
     if bounds is None:
         return Semaphore(cast("int", capacity))
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:  # noqa: PLR2004
+        raise BadInput(
+            f"`adaptive` must be two bounds (got {bounds!r:.80}).", hint="Use adaptive=(1, 50)."
+        )
     for bound in bounds:
         check_value(bound, _Bound, "adaptive")
     least, most = cast("tuple[int, int]", bounds)

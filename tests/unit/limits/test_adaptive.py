@@ -166,6 +166,9 @@ def test_values_are_checked(tmp_path: Path) -> None:
     for wrong in ((0, 5), (3, 2), (1, 1_000_000_001)):
         with pytest.raises(BadInput):
             app.semaphore("api", capacity=2, adaptive=wrong)
+    for odd in ((1, 2, 3), (1,), 5, "1:5"):
+        with pytest.raises(BadInput, match="two bounds"):
+            app.semaphore("api", capacity=2, adaptive=odd)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="between the bounds"):
         app.semaphore("api", capacity=9, adaptive=(1, 5))
     with pytest.raises(BadInput, match="adaptive"):
