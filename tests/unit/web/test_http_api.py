@@ -9,6 +9,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from dueline import Dueline, Unique
+from dueline.core.job import JobId
+from dueline.core.limit_costs import costs_of
 from dueline.web import api, dashboard
 from dueline.web.http_api.application import OPERATIONS
 from dueline.web.security import ROLES, Role
@@ -144,6 +146,23 @@ def test_a_job_starts_after_others(app: Dueline) -> None:
         refused = {"task": "two", "depends_on": {"jobs": ids}}
         sent = program.send("POST", "/jobs", json=refused)
         assert sent.status_code in (404, 422), ids
+
+
+def test_a_job_takes_units_of_limits(app: Dueline) -> None:
+    """A list takes one unit of each (F12)."""
+    program = Program(api(app, role="admin"))
+    app.semaphore("gpu", capacity=4)
+    for limits, units in (({"gpu": 3, "host:a": 1}, 3), (["gpu", "host:a"], 1)):
+        body = {"task": "train", "limits": limits}
+        job = program.call("POST", "/jobs", body, status=201)["id"]
+        (row,) = app.store.find([JobId(bytes.fromhex(job))])
+        assert row is not None
+        assert costs_of(row).get("gpu", 1) == units
+        assert program.call("GET", f"/jobs/{job}")["limits"] == ["gpu", "host:a"]
+    for refused, word in (({"gpu": 5}, "gpu"), ({"gpu": 0}, "gpu"), ({"gpu": "x"}, "limits")):
+        sent = program.send("POST", "/jobs", json={"task": "train", "limits": refused})
+        assert sent.status_code == 422
+        assert word in sent.json()["detail"]
 
 
 @pytest.mark.parametrize(

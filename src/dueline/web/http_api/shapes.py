@@ -18,6 +18,10 @@ TimeOrSeconds = Annotated[
     datetime | float, Meta(description="A timestamp with time zone, or seconds from now.")
 ]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Limits = Annotated[
+    list[str] | dict[str, int],
+    Meta(description="Names of limits, or how many units the job takes of each."),
+]
 
 
 class Done(msgspec.Struct):
@@ -62,7 +66,7 @@ class NewJob(Input):
     priority: int | None = None
     tenant: str | None = None
     tags: list[str] | None = None
-    limits: list[str] | None = None
+    limits: Limits | None = None
     unique: UniqueKey | None = None
     expires: TimeOrSeconds | None = None
     deadline: TimeOrSeconds | None = None
