@@ -1,4 +1,4 @@
-"""Ends of the jobs of a batch, as bits that readers join (I3, I4).
+"""Ends of the jobs of a batch, as bits that readers join (rules I3 and I4).
 
 Two jobs of one slice end. The first one died, is retried by hand, and ends again. The process that
 ends a job stores its bit, and may do so once more later. Two readers read the records of the slice,

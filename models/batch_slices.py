@@ -1,4 +1,4 @@
-"""Producers that store the items of one batch, slice by slice (I1, I2).
+"""Producers that store the items of one batch, slice by slice (rules I1 and I2).
 
 Two programs map the same items under one name, on a store without transactions. Each item is a
 slice of its own. A producer reads the head, completes the slice that the head may still carry, and
