@@ -9,7 +9,7 @@ import pytest
 from dueline.core.clock import SECOND_US
 from dueline.limits import rate
 from dueline.limits.rate import Rate
-from tests.harness.addresses import IN_MEMORY, WITH_ADDRESS, world_of
+from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA, world_of
 from tests.harness.costs import CostWorker, costing, put, units_in
 from tests.harness.world import World
 
@@ -76,7 +76,7 @@ def check(starts: Starts, least_used: float = LEAST_USED) -> None:
     assert mean >= least_used * TOKENS.count
 
 
-@pytest.mark.parametrize("kind", [*IN_MEMORY, *WITH_ADDRESS])
+@pytest.mark.parametrize("kind", [*IN_MEMORY, *LONG_ON_CASSANDRA])
 def test_random_costs_use_a_rate_and_never_exceed_it(kind: str, tmp_path: Path) -> None:
     # F12, rules N5 and N9
     with world_of(kind, tmp_path) as world:
