@@ -3,12 +3,17 @@
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("pandas")
+pytest.importorskip("polars")
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pytest
 
 from dueline import BadInput, Dueline, DurableContext
 

@@ -1,9 +1,13 @@
 """Blobs in a file system of fsspec, and frames that are blobs (C14)."""
 
+import pytest
+
+pytest.importorskip("fsspec")
+pytest.importorskip("pandas")
+
 import fsspec
 import numpy as np
 import pandas as pd
-import pytest
 
 from dueline import BlobLost, Dueline, JobFailed, StoreUnavailable
 from dueline.blobs.address import open_place
