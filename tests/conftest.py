@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dueline.api.connect import EXTRA_STORES
+from dueline.core.logging import log
 from tests.harness.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
@@ -256,3 +257,11 @@ def untraced() -> Iterator[None]:
     """
     with _without_tracers():
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_log_level() -> Iterator[None]:
+    """Fail a test that leaves the log silent: tests after it would read an empty one."""
+    level = log.level
+    yield
+    assert log.level == level

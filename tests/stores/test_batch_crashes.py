@@ -1,6 +1,5 @@
 """Batches whose producer or worker is stopped, paused or unanswered at any call of the store."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -19,18 +18,19 @@ from tests.harness.addresses import world_of
 from tests.harness.batch_stage import ITEMS, Stage
 from tests.harness.durable_stage import HOWS, KINDS, DisturbedStore
 from tests.harness.lives import Stopped
+from tests.harness.quiet_log import quiet_log
 
 CALLS_MAX = 200
 EVERYTHING = BatchCounts(items=ITEMS, done=ITEMS)
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Name a kind of store; slices hold two items, and records are joined early."""
-    logging.getLogger("dueline").setLevel(logging.CRITICAL)
     monkeypatch.setattr(batch_map, "SLICE_ITEMS", 2)
     monkeypatch.setattr(ends, "RECORDS_MAX", 2)
-    return str(request.param)
+    with quiet_log():
+        yield str(request.param)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Slices that a process has left behind, on a store without transactions."""
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,6 +20,7 @@ from tests.harness.batch_stage import ITEMS, Stage
 from tests.harness.clocks import HandClock
 from tests.harness.durable_stage import DisturbedStore
 from tests.harness.lives import Stopped
+from tests.harness.quiet_log import quiet_log
 
 
 class AddsNoted(DisturbedStore):
@@ -74,8 +74,8 @@ def inserted(number: int) -> tuple[int, int] | None:
         return len(watched.added), ITEMS - len(stage.calls)
 
 
+@quiet_log()
 def test_only_what_is_missing_is_inserted() -> None:
-    logging.getLogger("dueline").setLevel(logging.CRITICAL)
     left = [inserted(number) for number in range(1, 30)]
     answers = {answer for answer in left if answer is not None}
     assert answers == {(0, 0), (ITEMS, ITEMS)}
@@ -94,8 +94,8 @@ def test_one_slice_is_stored() -> None:
     assert current_head(queues.engine, batch) == stored[0]
 
 
+@quiet_log()
 def test_only_whole_slices_count() -> None:
-    logging.getLogger("dueline").setLevel(logging.CRITICAL)
     for number in range(1, 12):
         with world_of("steps", Path()) as world:
             stage = Stage(world.store, world.clock)

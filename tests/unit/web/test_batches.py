@@ -1,14 +1,13 @@
 """Pages of batches."""
 
-import logging
-
 from dueline.web import dashboard
+from tests.harness.quiet_log import quiet_log
 from tests.harness.web import Shop, Visitor
 
 
+@quiet_log()
 def test_batches_are_shown_and_changed(shop: Shop, admin: Visitor) -> None:
     # W16
-    logging.getLogger("dueline").setLevel(logging.CRITICAL)
     app = shop.app
 
     @app.task(name="shop.measure", queue="measures")
