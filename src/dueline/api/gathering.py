@@ -59,7 +59,7 @@ class Gathering(Connection):
     def as_completed(
         self, jobs: Iterable[Job[R_co]], timeout: timedelta | float | None = None
     ) -> Iterator[Job[R_co]]:
-        """Yield jobs about in the order in which they end; `job.result()` of each is there.
+        """Yield jobs, each with its result, about in the order of their ends.
 
         Args:
             jobs: Handles on jobs of this application.
