@@ -31,7 +31,7 @@ AUDITED: Final[Sequence[Word]] = get_args(Word)
 - over capacity, over attempts: more than was promised.
 - duplicate: enqueued twice.
 - incomplete: a row is missing.
-- inconsistent: the times of one row contradict each other.
+- inconsistent: the times of one row contradict each other, or records of a durable function do.
 - altered: a job has another task, queue, tenant or result than before.
 """
 
@@ -82,8 +82,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "nobody asked": Rule("unexpected", "ran but is not among the expected jobs", ("expected",)),
     "not enqueued": Rule("unexpected", "ran but has no enqueue event", ("exact",)),
     "enqueued twice": Rule("duplicate", "was enqueued twice", ("exact",)),
-    "position twice": Rule("duplicate", "recorded a call of a durable function twice"),
-    "child twice": Rule("duplicate", "called one job twice"),
+    "position twice": Rule("inconsistent", "recorded a call of a durable function twice"),
+    "child twice": Rule("inconsistent", "called one job twice"),
     "undone": Rule("illegitimate", "was compensated, and had not failed", ("exact",)),
     "not undone": Rule("incomplete", "failed, and a step was not compensated", ("exact",)),
     "failed and done": Rule("finished twice", "is done, and had recorded that it failed"),
