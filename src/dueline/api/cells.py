@@ -7,11 +7,9 @@ a child process, such as calls that enqueue jobs or start workers.
 
 import ast
 import atexit
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 _PRELUDE: Final = """\
@@ -44,6 +42,10 @@ def place_of_cells(app: object) -> str | None:
     cells = names.get("In")
     if not is_interactive("__main__") or not isinstance(cells, list):
         return None
+    # Few processes are notebooks, and these modules take a megabyte.
+    import shutil  # noqa: PLC0415
+    from tempfile import mkdtemp  # noqa: PLC0415
+
     # IPython keeps values of cells under names with an underscore.
     own = {name for name, value in names.items() if value is app and not name.startswith("_")}
     if not own:

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim
-
 from dueline.core.clock import SECOND_US
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 DAY_S: Final = 86_400
 GIVE_UP_DAYS: Final = 50 * 366
@@ -45,7 +46,7 @@ class Cron:
     fields: what cronsim read. names_times: it names hours and minutes.
     """
 
-    fields: CronSim
+    fields: "CronSim"
     hours: tuple[int, ...]
     minutes: tuple[int, ...]
     seconds: tuple[int, ...]
@@ -141,9 +142,15 @@ class Cron:
 def cron_of(expression: str) -> Cron:
     """Return a parsed expression.
 
-    Raises: CronSimError: it cannot be read.
+    Raises: ValueError: it cannot be read.
     """
-    fields = CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC))
+    # It loads the data of time zones: two megabytes that processes without schedules do not need.
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415
+
+    try:
+        fields = CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        raise ValueError(str(error)) from error
     words = expression.split()
     names_times = len(words) == 5 and not any(word.startswith("*") for word in words[:2])  # noqa: PLR2004
     hours, minutes, seconds = (

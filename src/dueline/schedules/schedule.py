@@ -12,8 +12,6 @@ from itertools import islice, takewhile
 from typing import Final, Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSimError
-
 from dueline.core.call_options import Carried
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
@@ -227,7 +225,7 @@ def check(timing: Timing) -> None:
     if timing.cron:
         try:
             next(cron_of(timing.cron).after(timing.start_us, zone))
-        except (CronSimError, StopIteration) as error:
+        except (ValueError, StopIteration) as error:
             raise BadInput(
                 f"{timing.cron!r:.80} is not a cron expression with any occurrence: {error}.",
                 hint='Write "30 3 * * mon-fri": minute, hour, day, month, day of the week.',

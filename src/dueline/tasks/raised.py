@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Final, Self
 
 from dueline.core.clock import asked_span_us
@@ -84,6 +83,8 @@ def _header_wait_s(retry_after: str, date: str) -> float | None:
     with suppress(ValueError, OverflowError):
         if retry_after.strip().isdecimal():
             return float(retry_after)
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415  (megabytes, seldom needed)
+
         until = parsedate_to_datetime(retry_after)
         since = parsedate_to_datetime(date) if date else datetime.now(UTC)
         return max(0.0, until.timestamp() - since.timestamp())

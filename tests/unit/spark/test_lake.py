@@ -7,6 +7,7 @@ import pytest
 
 from dueline import Dueline
 from tests.harness.spark.audits import audit
+from tests.harness.spark.function_violations import PLANTS as PLANTS_OF_FUNCTIONS
 from tests.harness.spark.lakes import Lake
 from tests.harness.spark.tables import (
     BORN,
@@ -59,7 +60,6 @@ def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
 def test_every_rule_is_planted_and_each_verdict_is_one_of_the_checker() -> None:
     from checker import VERDICTS
     from dueline.spark.pipeline.audit_rules import AUDITED, NEVER, RULES
-    from tests.unit.spark.test_functions import PLANTS as PLANTS_OF_FUNCTIONS
 
     planted = {rule for rule, _ in PLANTS.values()} - {None} | PLANTED.keys()
     assert planted | set(PLANTS_OF_FUNCTIONS.values()) == RULES.keys()

@@ -7,7 +7,6 @@ import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -49,7 +48,7 @@ PLACE_CHECK_US = SECOND_US
 """Maximum age in microseconds of the last check that the file is still at its path, for a call
 that reads. A commit is always checked before it is acknowledged."""
 
-CACHE_KIB = 8_000
+CACHE_KIB = 6_000
 """Maximum size of the page cache: a worker that drains a backlog fills it, and gains no more."""
 
 _PAUSE_S_MAX = 0.016
@@ -501,6 +500,8 @@ class SqliteConnection:
                 f"The queue file {self._path} has tables but no schema version: it is damaged.",
                 hint="Restore it from a backup, or save what can be read (`.recover`).",
             )
+        from importlib import resources  # noqa: PLC0415  (a megabyte, for new files only)
+
         script = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
         for _ in database.execute(script):
             pass
