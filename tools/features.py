@@ -1,4 +1,4 @@
-"""Write docs/reference/feature-tests.md: which tests and programs show each feature.
+"""Write docs/developers/feature-tests.md: which tests and programs show each feature.
 
 A test names features by their ids in a comment that begins with them (`# C12, T13`), a module at
 the end of the first line of its docstring (`Unique jobs (C12).`), a test of features on Cassandra
@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 FEATURES: Final = ROOT / "docs" / "features.md"
-PAGE: Final = ROOT / "docs" / "reference" / "feature-tests.md"
+PAGE: Final = ROOT / "docs" / "developers" / "feature-tests.md"
 FOLDERS: Final = ("tests", "models", "simulation", "benchmarks", "examples")
 
 _ID: Final = r"[A-Z]\d{1,2}"
@@ -82,7 +82,7 @@ def rendered() -> str:
 _HEAD: Final = """\
 # Features and their tests
 
-`make reference` writes this page from the ids in tests, models and programs.
+For developers. `make reference` writes this page from the ids in tests, models and programs.
 `python -m tools.features C12` prints the tests of a feature by their names.
 [Features](../features.md) explains the ids.
 
