@@ -5,11 +5,12 @@ from typing import NoReturn
 import pytest
 
 from dueline.core.attempt import DurablePlace
+from dueline.core.store import Group
 from dueline.durable import activation, ends, restarts
 from dueline.durable.activation import Activation
 from dueline.durable.log import Log
 from dueline.durable.suspension import Suspended
-from dueline.jobs import lane_planner
+from dueline.jobs import function_list, lane_planner
 from dueline.worker import settlement_plan
 from tests.mutants.sources import change_source
 
@@ -48,7 +49,8 @@ def a_row_does_not_say_that_its_function_has_begun(patch: Patch) -> None:
 
 
 def a_function_is_not_listed(patch: Patch) -> None:
-    patch.setattr(Log, "_is_known_listed", lambda _: True)
+    patch.setattr(function_list, "add", lambda *_: None)
+    patch.setattr(function_list, "listing", lambda *_: Group())
 
 
 def a_parked_function_stays_in_its_lane(patch: Patch) -> None:

@@ -115,3 +115,7 @@ def what_is_given_back_is_what_was_taken_last(patch: Patch) -> None:
 
 def nobody_closes_a_limit(patch: Patch) -> None:
     patch.setattr(Settler, "_throttle", lambda _self, _ended: None)
+
+
+def who_has_no_job_left_keeps_its_place(patch: Patch) -> None:
+    patch.setattr(HeldPermits, "leave_line", lambda _self, _line: None)

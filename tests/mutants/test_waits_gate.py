@@ -1,7 +1,6 @@
 """The rules of jobs that wait for others are needed: without each a test fails."""
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -10,8 +9,7 @@ import pytest
 
 from tests.harness.durable_stage import Stages
 from tests.mutants import dependencies
-from tests.mutants.table import tell
-from tests.mutants.test_gate import Mutant, Named, failure
+from tests.mutants.gate import Mutant, Named, caught
 from tests.stores import test_dependencies, test_dependency_crashes
 
 
@@ -50,10 +48,4 @@ def test_without_its_rule_a_test_fails(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    mutant.breaks(monkeypatch)
-    began_s = time.process_time()
-    error = failure(mutant.noticed)
-    assert error, f"nobody notices: {mutant.breaks.__name__}"
-    assert not isinstance(error, TypeError | AttributeError | NameError), "the patch is wrong"
-    words = f"{mutant.rule:<3} {mutant.breaks.__name__.replace('_', ' ')}"
-    tell(record_property, words, str(mutant.noticed), time.process_time() - began_s)
+    assert caught(mutant, monkeypatch, record_property), "nobody notices"

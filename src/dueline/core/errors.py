@@ -1,7 +1,7 @@
 """Every error that dueline raises."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from dueline.core.job import Job
@@ -212,3 +212,7 @@ class JobFailed(DuelineError):
 
 class JobTimeout(DuelineError):
     """A handler ran longer than the `timeout` of its call or task."""
+
+
+OF_ONE_CALL: Final = (BadInput, OverflowError, TypeError, ValueError)
+"""Errors caused by one of several calls that share a write; any other error fails all of them."""

@@ -252,7 +252,6 @@ class Log:
         self.read_us = 0
         self._bytes = 0
         self._version = NO_VERSION  # of OPENED
-        self._is_open = False
         self._is_kept = False  # in the history
         self.written = 0
         self.deferred: dict[str, Entry] = {}
@@ -319,21 +318,19 @@ class Log:
         elif read_entry(there.value).head.fence > self._job.fence:
             raise claim_lost(AGAIN_US)
         put = self._opened(expect=NO_VERSION if there is None else there.version)
-        self._is_open = self._engine.store.commit(self._partition, (put,))
-        self._version = put.version
-        return self._is_open
+        if not self._engine.store.commit(self._partition, (put,)):
+            return False
+        self._version, self.is_listed = put.version, True
+        return True
 
     def expect_listed(self) -> None:
         """List the function if nothing of it may be stored yet.
 
         Raises: StoreUnavailable: it is not known to be listed.
         """
-        if not self._is_known_listed():
+        if not self.is_listed:
             function_list.add(self._engine, self._job)
         self.is_listed = True
-
-    def _is_known_listed(self) -> bool:
-        return self.is_listed or self._is_open
 
     def _opened(self, *, expect: bytes) -> Put:
         """Return the write that opens the log, or expects that it is still open."""
@@ -422,9 +419,7 @@ class Log:
         also = [Put(each, token(), old.to_bytes(), expect=NO_VERSION) for each, old in before]
         put = Put(key, token(), entry.to_bytes(), expect=expect)
         records = before if expect is None else [*before, (key, entry)]
-        listing = (
-            () if self._is_known_listed() else (function_list.listing(self._engine, self._job),)
-        )
+        listing = () if self.is_listed else (function_list.listing(self._engine, self._job),)
         decision = Decision(
             Commit(self._partition, (opened, *also, put)),
             Group(jobs=jobs, rows=self._rows_of(records)),
@@ -432,7 +427,7 @@ class Log:
         )
         if not (yield Deciding(self._engine.recording_store, decision)):
             raise claim_lost(AGAIN_US)
-        self._version, self._is_open, self.is_listed = opened.version, True, True
+        self._version, self.is_listed = opened.version, True
         for record in [*before, (key, entry)]:
             self._note(*record)
         self.deferred.clear()

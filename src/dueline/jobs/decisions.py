@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from dueline.batches import ends
 from dueline.batches.ends import End
 from dueline.core.clock import DAY_US
-from dueline.core.errors import BadInput, StoreUnavailable, Unknown
+from dueline.core.errors import OF_ONE_CALL, StoreUnavailable, Unknown
 from dueline.core.store import Commit, Drop, Group, Move, Put, Store, Verdict
 from dueline.jobs.history import AttemptAndJob, row_of, rows_of_ended
 from dueline.jobs.results import Kept, keep_each, merged
@@ -27,9 +27,6 @@ RESEND_US_MAX: Final = DAY_US
 
 _BYTES_MAX: Final = 2**15
 """Maximum size of the values that one conditional write holds."""
-
-_OF_ONE: Final = (BadInput, OverflowError, TypeError, ValueError)
-"""Errors caused by one of several decisions."""
 
 _NOTHING: Final = Group()
 
@@ -314,7 +311,7 @@ def decide_each(store: Store, decisions: Sequence[Decision]) -> list[bool | Exce
     """Apply decisions about different records, each by itself; return the errors of single ones."""
     try:
         return list(decide(store, decisions, alone=True))
-    except _OF_ONE as error:
+    except OF_ONE_CALL as error:
         if len(decisions) == 1:
             return [error]
     return [answer for each in decisions for answer in decide_each(store, [each])]

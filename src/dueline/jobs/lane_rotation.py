@@ -1,7 +1,7 @@
 """The lanes that a claim considers."""
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 
@@ -127,6 +127,10 @@ class LaneRotation:
                     count -= 1
             self._suspend(priority, idle)
         return found
+
+    def each(self) -> Iterator[Lane]:
+        """Yield all lanes."""
+        return (pointer.lane for mine in self._lanes.values() for pointer in mine)
 
     def unknown(self, most: int) -> list[Lane]:
         """Return lanes without a known head, those of the first in turn first."""

@@ -47,6 +47,10 @@ class Lines:
     def __init__(self) -> None:
         self.by_limit: dict[str, dict[Kind, _Place]] = {}
 
+    def all(self) -> set[Kind]:
+        """Return the lines that have a place."""
+        return {line for places in self.by_limit.values() for line in places}
+
     def before(self, name: str, wish: PermitRequest, kind: Kind, now_us: int) -> int:
         """Return how many units of a limit other lines of this worker wait for that come first."""
         lines = self.by_limit.get(name)
@@ -76,7 +80,7 @@ class Lines:
         return wish._replace(more=units, is_kept=True)
 
     def leave(self, limits: Iterable[str], kind: Kind) -> None:
-        """Give up the places of a line whose first job was served."""
+        """Give up the places of a line whose first job was served, or is there no more."""
         for name in limits:
             self.by_limit.get(name, {}).pop(kind, None)
 

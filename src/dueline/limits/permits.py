@@ -90,6 +90,14 @@ class PermitSource(Protocol):
         """Return whether a line of jobs with costs is the first one that waits for a limit."""
         ...
 
+    def lines(self) -> set[Kind]:
+        """Return the lines of jobs with costs that wait for a limit."""
+        ...
+
+    def leave_line(self, line: Kind) -> None:
+        """Give up what a line of jobs with costs waits for."""
+        ...
+
 
 class _PermitsRead(NamedTuple):
     """A record as it was read."""
@@ -320,6 +328,15 @@ class HeldPermits:
     def is_first_in_line(self, name: str, line: Kind) -> bool:
         """Return whether a line of jobs with costs is the first one that waits for a limit."""
         return self._lines.is_first(name, line, self._engine.time.latest_us())
+
+    def lines(self) -> set[Kind]:
+        """Return the lines of jobs with costs that wait for a limit."""
+        return self._lines.all()
+
+    def leave_line(self, line: Kind) -> None:
+        """Give up what a line of jobs with costs waits for; `settle` removes it from the store."""
+        self._lines.leave([*self._lines.by_limit], line)
+        self._waits.pop(line, None)
 
     def _more(self, name: str, seen: _PermitsRead, wish: PermitRequest, kind: Kind) -> int:
         """Return how many permits beyond the used ones may be held, up to the request."""

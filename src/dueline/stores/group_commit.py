@@ -17,7 +17,7 @@ from copy import copy
 from itertools import islice
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
-from dueline.core.errors import BadInput, DuelineError, JobTimeout, Unknown
+from dueline.core.errors import OF_ONE_CALL, DuelineError, JobTimeout, Unknown
 from dueline.core.job import Job
 from dueline.core.store import Delete, Group
 from dueline.core.wakeup import Wakeup
@@ -38,9 +38,6 @@ HANGS_S: Final = 0.2
 
 WRITERS: Final = 2
 """Number of threads of a process that write at once, if a write takes so long."""
-
-OF_ONE: Final = (BadInput, OverflowError, TypeError, ValueError)
-"""Errors caused by the items of one call; any other error fails the whole write."""
 
 Turn = TypeVar("Turn")
 Item = TypeVar("Item", bound=Job | Group)
@@ -229,7 +226,7 @@ class GroupCommit(ABC, Generic[Turn, Item]):
 def write_together(
     calls: Sequence[Call[Item]],
     write: Callable[[Sequence[Item]], Written],
-    of_one: tuple[type[Exception], ...] = OF_ONE,
+    of_one: tuple[type[Exception], ...] = OF_ONE_CALL,
 ) -> None:
     """Write the items of all calls at once; set the answer, or the error, of each.
 

@@ -30,6 +30,7 @@ from dueline.durable.context import DurableContext
 from dueline.durable.rehearsal import Rehearsal
 from dueline.jobs import results
 from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.limits.lines import Kind
 from dueline.limits.needs import ANY, Needs
 from dueline.limits.permits import Granted
 from dueline.tasks.arguments import Misfit
@@ -363,6 +364,12 @@ class _Unlimited:
 
     def is_first_in_line(self, _name: str, _line: object) -> bool:
         return False
+
+    def lines(self) -> set[Kind]:
+        return set()
+
+    def leave_line(self, _line: Kind) -> None:
+        """Ignore lines: none waits."""
 
 
 class _Execution(Execution):

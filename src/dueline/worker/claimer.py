@@ -127,7 +127,7 @@ class Claimer:
 
     def _read_lists(self, places: Sequence[Place]) -> None:
         self._rota.renew(*self._lanes.read(places, self._rota.next_at_us))
-        self._limits.blocked.forget()
+        self._limits.listed()
         self._early.until_us = 0
         served = self._lanes.settings
         self._aging = {queue: settings.aging_us for queue, settings in served if settings.aging_us}
@@ -209,16 +209,19 @@ class Claimer:
                 return ()  # the next claim postpones all such lanes at once
             if has_costs(visit.wants[0].lane):
                 first = self._first_jobs(visit.wants[0], most, now_us)
-                needs, most = needs_of(visit.wants[0].lane, first), max(1, len(first))
-            most, until_us = self._limits.take(visit, most, now_us, needs)
-            if most <= 0:
-                return ()
-            lasting_us = min(lasting_us, until_us - now_us)
+                needs, most = needs_of(visit.wants[0].lane, first), len(first)
+            if not most:  # the claim below finds out when the lane has a due job
+                self._limits.give_up_places(visit.wants[0].lane)
+            else:
+                most, until_us = self._limits.take(visit, most, now_us, needs)
+                if most <= 0:
+                    return ()
+                lasting_us = min(lasting_us, until_us - now_us)
         lease = Lease(now_us, lasting_us, self._worker, self._engine.ids.token())
-        claimed = self._engine.store.claim(visit.wants, limit=most, lease=lease)
+        claimed = self._engine.store.claim(visit.wants, limit=max(1, most), lease=lease)
         if needs.line:
             claimed = self._fitting(claimed, first[:most], needs)
-        if visit.limits:
+        if visit.limits and most:
             self._limits.used(visit.limits, most, claimed.jobs, needs)
         self._rota.visited(claimed.next_at_us)
         self._limits.blocked.visited(claimed.next_at_us)
@@ -244,7 +247,7 @@ class Claimer:
         kept: list[Job] = []
         for job in claimed.jobs:
             costs = units_of((job,), limits_of(job.lane))
-            if len(kept) < max(1, len(first)) and all(
+            if len(kept) < len(first) and all(
                 units <= left.get(name, units if units == 1 else 0) for name, units in costs.items()
             ):
                 kept.append(job)

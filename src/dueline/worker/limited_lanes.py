@@ -119,6 +119,19 @@ class LimitedLanes:
                 self._permits.unused(limits, most - len(jobs), back)
             self._permits.used(limits, jobs)
 
+    def listed(self) -> None:
+        """Ask all limits again, and give up the places of lines that are not in the lane list."""
+        self.blocked.forget()
+        if self._permits is not None and (waiting := self._permits.lines()):
+            listed = {line_of(lane) for lane in self._rotation.each() if has_costs(lane)}
+            for line in waiting - listed:
+                self._permits.leave_line(line)
+
+    def give_up_places(self, lane: Lane) -> None:
+        """Give up what the line of a lane without due jobs waits for: another worker took them."""
+        if self._permits is not None:
+            self._permits.leave_line(line_of(lane))
+
     def _refusing(self, lane: Lane, limits: Sequence[str], now_us: int) -> Collection[str]:
         """Return which limits of a lane are not to be asked again yet.
 

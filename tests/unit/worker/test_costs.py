@@ -139,6 +139,35 @@ def test_tokens_that_a_large_job_waits_for_are_reserved_in_all_workers(world: Wo
     raise AssertionError("the large job did not start")
 
 
+@pytest.mark.parametrize("most", [5, Rate(5, SECOND_US)])
+def test_a_worker_gives_up_the_place_of_a_job_that_another_one_took(
+    world: World, most: int | Rate
+) -> None:
+    """Otherwise what the job waited for stays reserved, and no other job can have it."""
+    define(world, "gpu", most)
+    workers = [CostWorker(world, "w1"), CostWorker(world, "w2")]
+    put(world, costing("gpu", 5), tenant="first")
+    assert len(workers[0].claim()) == 1
+    put(world, costing("gpu", 5), tenant="large")
+    assert not workers[0].claim()
+    assert not workers[1].claim()  # both keep a place for it
+    workers[0].end(workers[0].held)
+
+    def steps_until_one_claims() -> int:
+        """Let workers claim four times a second until one has a job; it ends at once."""
+        for step in range(40):
+            world.clock.advance(us=SECOND_US // 4)
+            for worker in workers[::-1]:
+                if taken := worker.claim():
+                    worker.end(taken)
+                    return step
+        raise AssertionError("no job started")
+
+    steps_until_one_claims()
+    put(world, costing("gpu", 1), tenant="small")
+    assert steps_until_one_claims() <= 4
+
+
 def test_more_urgent_jobs_come_before_a_large_one(world: World) -> None:
     define(world, "gpu", 5)
     workers = [CostWorker(world, "w1"), CostWorker(world, "w2")]

@@ -7,16 +7,17 @@ from typing import Final, NamedTuple, TypeVar
 
 import apsw
 
+from dueline.core.errors import OF_ONE_CALL
 from dueline.core.job import Job
 from dueline.core.store import Group
-from dueline.stores.group_commit import OF_ONE, Call, GroupCommit, Item, Written, write_together
+from dueline.stores.group_commit import Call, GroupCommit, Item, Written, write_together
 from dueline.stores.sqlite import batches
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside, savepoint
 
 T = TypeVar("T")
 
-_OF_ONE: Final = (*OF_ONE, apsw.TooBigError, apsw.ConstraintError)
+_OF_ONE: Final = (*OF_ONE_CALL, apsw.TooBigError, apsw.ConstraintError)
 
 
 class _FileCommit(GroupCommit[Database, Item], ABC):
