@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.markdown import ROOT
+from tests.harness.markdown import FENCE, ROOT
 from tools.pictures import IMAGES, PICTURES
 from tools.site_hooks import (
     READERS,
@@ -16,6 +16,8 @@ from tools.site_hooks import (
     with_source_links,
 )
 
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+"""The file that a link leads to, without its place on the page."""
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
@@ -52,6 +54,21 @@ def test_each_page_says_whom_it_is_for() -> None:
     assert page == "# A title\n\n*For those who run workers and stores.*\n\nText.\n\n# x\n"
     folders = {path.name for path in (ROOT / "docs").iterdir() if any(path.glob("*.md"))}
     assert folders == {name for name in READERS if not name.endswith(".md")}
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE", "CONTRIBUTING", "SECURITY", "SUPPORT"])
+def test_a_page_above_the_site_says_whom_it_is_for(name: str) -> None:
+    assert (ROOT / f"{name}.md").read_text(encoding="utf-8").split("\n\n")[1].startswith("For ")
+
+
+def test_links_lead_to_files_that_exist() -> None:
+    wrong = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        if not (page.parent / target).exists()
+    ]
+    assert wrong == []
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""The pages of what happens when, and that the tests which they name exist."""
+"""The pages of what happens when, and the page of the tests that show each situation."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs" / "operations").glob("what-happens-when*.md"))
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+PROOF = (ROOT / "docs" / "developers" / "situations.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| (?!situation|---)(.+?) \| (.+) \|$", PROOF, re.MULTILINE))
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 FILES = re.compile(r"`((?:tests|models|src)/[\w/]*)(?:\.py)?`")
 SITUATIONS_MIN = 40
@@ -24,10 +26,14 @@ def test_there_are_many_and_each_is_described_once() -> None:
     assert len(headings) == len(set(headings)) >= SITUATIONS_MIN
 
 
+def test_no_row_of_tests_is_left_of_a_situation_that_went() -> None:
+    assert ROWS.keys() - situations().keys() == set()
+
+
 @pytest.mark.parametrize("name", situations())
 def test_a_situation_names_the_tests_that_show_it(name: str) -> None:
-    text, _, tests = situations()[name].partition("\nTests: ")
-    assert len(text.strip()) > len(name)
+    assert len(situations()[name].strip()) > len(name)
+    tests = ROWS[name]
     named = NAMED.findall(tests)
     assert named or "*not tested*" in tests
     for path, test in named:
