@@ -2,7 +2,7 @@
 
 A version is looked for on the path, among those of pyenv and those of uv. Its environment is
 `.venv-VERSION`, with the pinned dependencies. A version that is not installed is named and left
-out: `uv python install VERSION` may get it.
+out: `uv python install VERSION` may get it. `3.13t` is the free-threaded build of 3.13.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> int:
 def find(version: str) -> str | None:
     """Return the path of an interpreter of this version; None if none works."""
     for path in _places(version):
-        code = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+        code = "import sys; print('%d.%d' % sys.version_info[:2] + sys.abiflags)"
         ended = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
         if ended.returncode == 0 and ended.stdout.strip() == version:
             return path
@@ -42,7 +42,9 @@ def find(version: str) -> str | None:
 def _places(version: str) -> Iterator[str]:
     if (path := shutil.which(f"python{version}")) is not None:
         yield path
-    yield from map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))
+    yield from map(
+        str, sorted(Path.home().glob(f".pyenv/versions/{version.rstrip('t')}.*/bin/python"))
+    )
     uv = str(Path(sys.executable).with_name("uv"))
     command = [uv, "python", "find", "--no-python-downloads", version]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
