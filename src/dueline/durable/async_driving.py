@@ -48,10 +48,11 @@ async def _run(part: Part, shared: SharedCalls[Decision, bool]) -> Any:  # noqa:
         if limit is not None and limit.expired():
             return Raised(JobTimeout("The step ran longer than its timeout."))
         return Raised(error)
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001  (of the step's function)
-        return Raised(error)
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        return Raised(error)  # of the step's function, or of a cancelled task that it awaits
 
 
 async def _in_thread(part: Part) -> Any:  # noqa: ANN401  (of any type)

@@ -89,6 +89,35 @@ def test_calls_of_other_threads_and_tasks_are_refused(bench: AppOnBench) -> None
     assert all("ctx.gather" in text for text in refused)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_step_that_raises_what_cancels_tasks_has_failed(
+    bench: AppOnBench, *, is_async: bool
+) -> None:
+    """Raise CancelledError in a step, though nothing cancelled the function."""
+    runs: list[str] = []
+
+    def plain() -> None:
+        runs.append("plain")
+        raise asyncio.CancelledError
+
+    async def coroutine() -> None:
+        runs.append("coroutine")
+        cancelled = asyncio.ensure_future(asyncio.sleep(60))
+        cancelled.cancel()
+        await cancelled
+
+    @bench.app.durable(name="awaits")
+    async def awaits(ctx: DurableContext) -> str:
+        try:
+            await ctx.step(coroutine if is_async else plain, name="cancelled", retry=ONCE)
+        except StepFailed as error:
+            return str(error)
+        return "no error"
+
+    assert "CancelledError" in ended(bench, awaits.enqueue())
+    assert len(runs) == 1
+
+
 @pytest.mark.parametrize("catch", ["exception", "bare", "suppress"])
 def test_a_suspension_is_not_swallowed(bench: AppOnBench, catch: str) -> None:
     """Catch everything around a wait: the function is suspended all the same."""
