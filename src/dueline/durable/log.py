@@ -457,8 +457,9 @@ class Log:
                 f"{RECORDS_MAX} and {BYTES_MAX} are allowed.",
                 hint="Begin a new log with ctx.restart_with(...) in long loops.",
             )
-        if count * _WARNED_AT == RECORDS_MAX:
+        if count * _WARNED_AT == RECORDS_MAX or self._bytes < BYTES_MAX // _WARNED_AT <= size:
             log.warning(
-                "job=%s task=%s has %d records; %d are allowed: a long loop should restart with "
-                "ctx.restart_with(...)", self._job.id.hex(), self._job.task, count, RECORDS_MAX,
+                "job=%s task=%s has %d records and %d bytes; %d and %d are allowed: a long loop "
+                "should restart with ctx.restart_with(...)", self._job.id.hex(), self._job.task,
+                count, size, RECORDS_MAX, BYTES_MAX,
             )  # fmt: skip

@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -397,13 +397,6 @@ def test_a_queue_that_delivers_once_refuses_durable_functions(bench: AppOnBench)
         ended(bench, job)
 
 
-@contextmanager
-def limits(monkeypatch: pytest.MonkeyPatch, records: int) -> Iterator[None]:
-    """Allow few records."""
-    monkeypatch.setattr("dueline.durable.log.RECORDS_MAX", records)
-    yield
-
-
 def test_a_full_log_names_what_to_do(bench: AppOnBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write one record more than there may be."""
     monkeypatch.setattr("dueline.durable.log.RECORDS_MAX", 3)
@@ -415,6 +408,22 @@ def test_a_full_log_names_what_to_do(bench: AppOnBench, monkeypatch: pytest.Monk
 
     with pytest.raises(JobFailed, match="restart_with"):
         ended(bench, loops.enqueue())
+
+
+def test_a_log_warns_once_at_a_tenth_of_its_size(
+    bench: AppOnBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Record values of a fifth of the maximum, in two runs."""
+    monkeypatch.setattr("dueline.durable.log.BYTES_MAX", 1000)
+
+    @bench.app.durable(name="grows")
+    def grows(ctx: DurableContext) -> None:
+        for _ in range(4):
+            ctx.step("x".__mul__, 50, name="value")
+        ctx.sleep(1)
+
+    ended(bench, grows.enqueue())
+    assert caplog.text.count("and 1000 are allowed") == 1
 
 
 def test_large_values_are_read_back(bench: AppOnBench) -> None:
