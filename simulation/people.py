@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from dueline.coordination.worker_registry import KnownTasks
@@ -13,6 +14,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.store import Store
 from dueline.core.wakeup import LocalWakeups, NoWakeups, Signal, Wakeups
+from dueline.core.worker_needs import Has
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Handler
@@ -52,16 +54,17 @@ class SeededIds(Ids):
 
 
 class Version(NamedTuple):
-    """A version of the application: its handlers, and its custom codecs."""
+    """A version of the application: its handlers, its custom codecs, and what its workers have."""
 
     handlers: Mapping[str, Handler]
     codecs: tuple[int, ...] = ()
+    has: Has = MappingProxyType({})
 
     @property
     def known(self) -> KnownTasks:
         """The tasks that its workers can run."""
         signatures = Signatures(self.handlers)
-        return KnownTasks(tuple(self.handlers), self.codecs, signatures=signatures)
+        return KnownTasks(tuple(self.handlers), self.codecs, signatures=signatures, has=self.has)
 
 
 class Town:

@@ -1,12 +1,14 @@
 """Calls and rows that tests put into queues."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from dueline.core.call_options import CallOptions
 from dueline.core.codec import JSON
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Lease, Store, Want
+from dueline.core.worker_needs import read_needs
 from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.clocks import NOW_US
 
@@ -22,9 +24,11 @@ def call(
     due_us: int | None = None,
     priority: int = 0,
     tenant: str = "",
+    needs: Mapping[str, int | str] | None = None,
 ) -> EnqueueRequest:
     """Make a numbered call."""
-    return EnqueueRequest(queue, task, JSON, [b"[%d]" % number], due_us, priority, tenant)
+    opts = CallOptions(needs=read_needs(needs)).to_bytes() if needs else b""
+    return EnqueueRequest(queue, task, JSON, [b"[%d]" % number], due_us, priority, tenant, opts)
 
 
 def calls(first: int, end: int, *, queue: str = "default") -> EnqueueRequest:

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.attempt import Cancelled, Done, Ended, Ending
 from dueline.core.job import Claim, Job
 from dueline.core.retry import Retry
 from dueline.core.wakeup import GAP_US_MAX_WITHOUT_WAKEUPS, Signal
+from dueline.core.worker_needs import Has
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
@@ -216,6 +218,7 @@ class Bench:
         codecs: Sequence[int] = (),
         settles_beside: bool | None = None,
         prefetch: bool = True,
+        has: Has = MappingProxyType({}),
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
@@ -226,6 +229,7 @@ class Bench:
             takes_context: Whether the handler of `tests.task` takes a Context.
             settles_beside: Whether a thread settles.
             prefetch: Whether it claims jobs before they can start.
+            has: What it has for jobs with needs.
         """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
@@ -247,7 +251,7 @@ class Bench:
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,
-                known=KnownTasks(tasks, codecs),
+                known=KnownTasks(tasks, codecs, has=has),
                 burst=burst,
                 drain_us=drain_us,
                 settles_beside=settles_beside,

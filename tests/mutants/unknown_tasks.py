@@ -15,11 +15,11 @@ def it_stays_where_it_is(patch: Patch) -> None:
 
 
 def everybody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
-    patch.setattr(ServedLanes, "_is_unknown", lambda *_: False)
+    patch.setattr(ServedLanes, "_is_foreign", lambda *_: False)
 
 
 def nobody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
-    patch.setattr(ServedLanes, "_is_unknown", lambda _, lane: bool(task_of(lane)))
+    patch.setattr(ServedLanes, "_is_foreign", lambda _, lane: bool(task_of(lane)))
 
 
 def the_lane_names_the_task_alone(patch: Patch) -> None:
@@ -27,13 +27,13 @@ def the_lane_names_the_task_alone(patch: Patch) -> None:
 
 
 def everybody_claims_what_another_version_takes(patch: Patch) -> None:
-    is_unknown = ServedLanes._is_unknown
+    is_unknown = ServedLanes._is_foreign
 
     def is_known(served: ServedLanes, lane: Lane) -> bool:
         key = read_key(task_of(lane))._replace(refused=()).text
         return is_unknown(served, lane._replace(tenant=lane_tenant("", (), key)))
 
-    patch.setattr(ServedLanes, "_is_unknown", is_known)
+    patch.setattr(ServedLanes, "_is_foreign", is_known)
 
 
 def nobody_claims_what_another_version_takes(patch: Patch) -> None:

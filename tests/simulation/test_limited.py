@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from simulation.lives import LIMITED, live
-from tests.mutants import permits
+from tests.mutants import needs, permits
 from tests.simulation.noticing import some_life_goes_wrong
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
@@ -42,6 +42,7 @@ def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
         ("N5", permits.a_meter_is_written_whatever_was_read),
         ("N5", permits.what_is_given_back_is_what_was_taken_last),
         ("F6", permits.nobody_closes_a_limit),
+        ("Y2", needs.what_held_jobs_use_does_not_count),
     ],
 )
 def test_without_its_rule_some_life_with_limits_goes_wrong(

@@ -393,7 +393,9 @@ def _unknown(
     found = unknown_tasks(engine, queue, known_tasks(queue, workers), now_us)
     for since_us, text in map(found.__getitem__, sorted(found)):
         finding = f"{text}; a job waits for one for {span_text(now_us - since_us)}"
-        advice = f"Start a worker of an application with the task, of the queue {queue}."
+        is_needs = text.startswith("no live worker has")
+        which = "that has what it needs" if is_needs else "of an application with the task"
+        advice = f"Start a worker {which}, of the queue {queue}."
         yield Check(f"queue {queue}", verdict, finding, advice)
 
 

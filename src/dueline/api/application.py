@@ -29,10 +29,13 @@ from dueline.api.limits import LimitMethods
 from dueline.api.schedules import ScheduleMethods
 from dueline.api.task import CHUNK, AsyncTask, PlannedCall, Task, Using, enqueue_all
 from dueline.api.task_declaration import (
+    are_names,
     check_large,
+    check_named_call,
     check_retry,
     handler_of,
     limits_us,
+    required_by,
     task_name,
 )
 from dueline.api.task_decorator import Registering, RegisteringBatches, TaskTerms
@@ -133,7 +136,7 @@ class Dueline(
         Raises:
             BadInput: A name is not a string.
         """
-        if not _are_names(modules):
+        if not are_names(modules):
             raise BadInput(
                 f"`include` takes names of modules (got {modules!r:.80}).",
                 hint='Use app.include("shop.tasks").',
@@ -153,7 +156,7 @@ class Dueline(
         Raises:
             BadInput: A name is not a string.
         """
-        if not _are_names((package, name)):
+        if not are_names((package, name)):
             raise BadInput(
                 f"`discover` takes the name of a package (got {package!r:.80}).",
                 hint='Use app.discover("shop").',
@@ -234,6 +237,8 @@ class Dueline(
         unique: Unique | str | None = None,
         codec: str | None = None,
         limits: Iterable[str] = (),
+        needs: Mapping[str, int | str] | None = None,
+        requires: str | None = None,
         batch: BatchOptions | None = None,
         middleware: Sequence[Middleware] = (),
         logs: KeptLogs = "off",
@@ -257,6 +262,11 @@ class Dueline(
             codec: How arguments are stored, such as "msgpack"; see `app.payloads`.
             limits: Limits that each job uses, such as "warehouse", or "host:{host}" with a key
                 from its arguments; see `app.semaphore` and `app.rate`.
+            needs: What the worker of a job must have, as labels and units of resources, such as
+                {"region": "eu", "gpu": 1, "memory": "2 GiB"}; see `has` of workers.
+            requires: What the store must be able to do, as words separated by commas: "fifo",
+                "durable", "transactions", "joined transactions". Calls and workers are refused on a
+                store that cannot.
             batch: Size of the batches that the function takes as a list; see `BatchOptions`.
             middleware: Functions of a Context that return a context manager, which wraps each
                 call; the first is outermost, and those of `app.middleware` are outside.
@@ -291,6 +301,8 @@ class Dueline(
                 payloads=self.payloads,
                 codec=codec,
                 limits=limits,
+                needs=needs,
+                requires=required_by(requires, task_name(function, name), queue),
                 join=self.join,
                 middleware=middleware,
                 logs=logs,
@@ -348,7 +360,7 @@ class Dueline(
         Raises:
             BadInput: As in `enqueue` and `using`.
         """
-        _check_named_call(name, args, kwargs)
+        check_named_call(name, args, kwargs)
         self._import_included()
         task: Using[..., Any] = self._callable.get(name) or self.unchecked(name)
         if queue is not None or options:
@@ -493,6 +505,7 @@ class Dueline(
         monitor: bool = True,
         http: str | None = None,
         prefetch: bool = True,
+        has: Mapping[str, int | str] | None = None,
     ) -> int | None:
         """Run jobs until SIGTERM or Ctrl-C.
 
@@ -510,6 +523,8 @@ class Dueline(
             http: Address and port of probes and metrics, such as "127.0.0.1:9465".
             prefetch: Claim jobs before they can start, so that slots are never idle and scheduled
                 jobs start on time. Without it, the worker holds only jobs that run.
+            has: Labels and units of resources for jobs with `needs`, such as
+                {"region": "eu", "gpu": 2, "memory": "64 GiB"}.
 
         Returns:
             The number of the signal that stopped the worker; None after a burst.
@@ -523,8 +538,9 @@ class Dueline(
         terms = (concurrency, drain, processes)
         serving = self.serving(queues)
         plan = plan_of(
-            serving, *terms, burst=burst, wear=wear, monitor=monitor, http=http, prefetch=prefetch
-        )
+            serving, *terms, burst=burst, wear=wear, monitor=monitor, http=http,
+            prefetch=prefetch, has=has,
+        )  # fmt: skip
         return launch(self, plan)
 
     def worker(
@@ -535,6 +551,7 @@ class Dueline(
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
         prefetch: bool = True,
+        has: Mapping[str, int | str] | None = None,
     ) -> "EmbeddedWorker":
         """Run a worker inside another program: `with app.worker():`.
 
@@ -552,6 +569,7 @@ class Dueline(
                 this process.
             drain: Maximum duration that running handlers may continue at the end of the block.
             prefetch: As for `run_worker`.
+            has: As for `run_worker`.
 
         Returns:
             A context manager, also an asynchronous one, that runs the worker.
@@ -561,7 +579,8 @@ class Dueline(
         """
         from dueline.api.embedded_worker import EmbeddedWorker  # noqa: PLC0415  (see `run_worker`)
 
-        plan = plan_of(self.serving(queues), concurrency, drain, processes, prefetch=prefetch)
+        serving = self.serving(queues)
+        plan = plan_of(serving, concurrency, drain, processes, prefetch=prefetch, has=has)
         return EmbeddedWorker(self, plan)
 
     def serving(
@@ -575,26 +594,3 @@ class Dueline(
         self._import_included()
         own = [task.queue for task in self._callable.values()]
         return queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
-
-
-def _are_names(names: Iterable[object]) -> bool:
-    return all(isinstance(name, str) and name for name in names)
-
-
-def _check_named_call(name: object, args: object, kwargs: object) -> None:
-    """Check what `send` was given: a string would be read as many arguments, a dict as its keys."""
-    if not isinstance(name, str):
-        raise BadInput(
-            f"`name` must be the name of a task (got {name!r:.80}).",
-            hint="Use task.enqueue(...) for a task of this application.",
-        )
-    if not isinstance(args, list | tuple):
-        raise BadInput(
-            f"`args` must be a list or tuple (got {type(args).__name__}).",
-            hint=f'Use app.send("{name}", [5]), and kwargs={{...}} for named arguments.',
-        )
-    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        raise BadInput(
-            f"`kwargs` must be a dict by name (got {kwargs!r:.80}).",
-            hint=f'Use app.send("{name}", kwargs={{"to": "ann"}}).',
-        )

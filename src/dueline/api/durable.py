@@ -19,7 +19,7 @@ from dueline.api.call_options import Options
 from dueline.api.cells import is_interactive
 from dueline.api.connection import Connection
 from dueline.api.task import AsyncTask, Task
-from dueline.api.task_declaration import check_retry, limits_us, read_unique, task_name
+from dueline.api.task_declaration import check_retry, limits_us, read_unique, required_by, task_name
 from dueline.core.attempt import DurablePlace
 from dueline.core.call_options import Unique
 from dueline.core.errors import BadInput
@@ -47,6 +47,8 @@ class DurableTerms(TypedDict, total=False):
     unique: Unique | str | None
     codec: str | None
     limits: Iterable[str]
+    needs: Mapping[str, int | str] | None
+    requires: str | None
     middleware: Sequence[Middleware]
     logs: KeptLogs
     version: str
@@ -94,6 +96,8 @@ class DurableMethods(Connection):
         unique: Unique | str | None = None,
         codec: str | None = None,
         limits: Iterable[str] = (),
+        needs: Mapping[str, int | str] | None = None,
+        requires: str | None = None,
         middleware: Sequence[Middleware] = (),
         logs: KeptLogs = "off",
         version: str = "",
@@ -113,6 +117,8 @@ class DurableMethods(Connection):
             unique: Key that only one unfinished job has at a time; also while it waits.
             codec: How arguments, results, errors and signals are stored; see `app.payloads`.
             limits: Limits that each run uses; a function that waits holds none.
+            needs: What its worker must have; a function that waits uses nothing.
+            requires: What the store must be able to do; see `task`.
             middleware: Functions of a Context that wrap each run; see `task`.
             logs: Of which attempts the log is kept.
             version: Version of the code, up to 200 characters: `app.durable_versions()` counts the
@@ -136,7 +142,8 @@ class DurableMethods(Connection):
                 function, queues=lambda: self.queues, shared=lambda: self.shared_decisions,
                 version=version, name=task_name(function, name),
                 retry=retry or Retry(), timeout_us=timeout_us, payloads=self.payloads,
-                codec=codec, limits=limits, join=self.join, middleware=middleware, logs=logs,
+                codec=codec, limits=limits, needs=needs, join=self.join, middleware=middleware,
+                logs=logs, requires=required_by(requires, task_name(function, name), queue),
             )  # fmt: skip
             place = DurablePlace(version=version and check_name(version, "version"))
             options = Options(queue=check_queue_name(queue), priority=priority, durable=place)
@@ -166,7 +173,9 @@ class DurableMethods(Connection):
             )
         kind: type[Any] = AsyncTask if handler.is_async else Task
         key = None if unique is None else read_unique(unique, handler)
-        made = kind(self, handler, options.changed(unique=key, limits=handler.limits))
+        made = kind(
+            self, handler, options.changed(unique=key, limits=handler.limits, needs=handler.needs)
+        )
         self._tasks[handler.name] = handler
         self._noticed.add(options.queue)
         self._noticed_limits |= {semaphore_of(limit) for limit in handler.limits}

@@ -18,6 +18,7 @@ from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue
 from dueline.core.logging import log
+from dueline.core.worker_needs import shown
 from dueline.durable import generations, sending
 from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, progress_records
@@ -85,6 +86,8 @@ class Job(Handle[R_co]):
             log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
         elif key not in known_tasks(queue, serving):
             why = unknown_text(key) + misfit_text(found.row)
+            log.warning("job %s waits: %s", self.id, why)
+        elif why := known_tasks(queue, serving).unmet(found.row.lane):
             log.warning("job %s waits: %s", self.id, why)
 
     def _late(self, found: Found) -> TimeoutError:
@@ -250,14 +253,14 @@ class Job(Handle[R_co]):
         return {} if row is None else headers_of(row)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of the job, sorted; empty once it has ended.
+    def needs(self) -> dict[str, int | str]:
+        """What the job needs of its worker, by name; empty once it has ended.
 
         Raises:
             NotFound: The job does not exist, or its result has expired.
         """
         row = self._queues.find(self._id).row
-        return () if row is None else carried_by(row).labels
+        return {} if row is None else shown(carried_by(row).needs)
 
     def change(
         self,

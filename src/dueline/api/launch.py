@@ -22,8 +22,10 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import importing, worker_name
+from dueline.core.requirements import expect_met
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import Signal
+from dueline.core.worker_needs import Has
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.signatures import Signatures
@@ -102,9 +104,9 @@ def _answering(
     return listening(plan.http, listener)
 
 
-def known_of(app: Connection) -> KnownTasks:
-    """Return the tasks that workers of an application can run, also those registered later."""
-    return KnownTasks(app.tasks, app.payloads.numbers, signatures=Signatures(app.tasks))
+def known_of(app: Connection, has: Has) -> KnownTasks:
+    """Return what workers of an application can run, also tasks that are registered later."""
+    return KnownTasks(app.tasks, app.payloads.numbers, signatures=Signatures(app.tasks), has=has)
 
 
 def make_worker(
@@ -132,6 +134,9 @@ def make_worker(
     enable_loggers()
     queues = app.queues
     plan = _without_unreadable(queues, plan)
+    for handler in app.tasks.values():
+        if handler.requires is not None and handler.requires.queue in plan.serving:
+            expect_met(queues.engine, handler.requires, handler.requires.queue)
     wakeup = Signal()
     name = worker_name()
     channels = [*plan.serving, name]  # permits wake it by its name
@@ -144,7 +149,7 @@ def make_worker(
             WorkerSettings(
                 worker=name,
                 serving=plan.serving,
-                known=known_of(app),
+                known=known_of(app, plan.has),
                 burst=plan.burst,
                 drain_us=plan.drain_us,
                 prefetch=plan.prefetch,

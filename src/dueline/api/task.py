@@ -48,6 +48,7 @@ from dueline.core.job import Job as Row
 from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.option_table import NAMES
+from dueline.core.requirements import expect_met
 from dueline.core.retry import Retry
 from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction, in_transaction
@@ -117,7 +118,7 @@ class Using(Maps[P, R]):
         kill_after: timedelta | float | None = None,
         keep: timedelta | float | None = None,
         headers: Mapping[str, str] | None = None,
-        labels: Iterable[str] | None = None,
+        needs: Mapping[str, int | str] | None = None,
         depends_on: Dependency | Awaited | Iterable[Awaited] | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
@@ -148,8 +149,8 @@ class Using(Maps[P, R]):
             kill_after: Duration after which the child process of the handler is killed.
             keep: Duration that the result is kept instead of the queue's, 0 for none.
             headers: Small strings by name that travel with the job, as `ctx.headers`.
-            labels: Up to 20 labels, such as "gpu", that are stored and shown with the job. Workers
-                do not select jobs by them yet.
+            needs: What the job's worker must have, instead of the task's own needs: up to 8 labels
+                and units of resources, such as {"gpu": 1, "region": "eu", "memory": "2 GiB"}.
             depends_on: Jobs and workflows that must end before the job starts: handles or ids. The
                 job is cancelled if one fails, and waits while one is dead; see `Dependency`.
             **unknown: None; an error names the option that was meant.
@@ -280,6 +281,7 @@ class Using(Maps[P, R]):
         """
         own = self._options
         check_recurring(own, self._handler.name)
+        self._expect_store()
         codec, body = self._handler.write_small(args, kwargs)
         late_us = own.expires_after_us or 0
         limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))
@@ -305,6 +307,7 @@ class Using(Maps[P, R]):
 
     def _step_call(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int) -> StepCall:
         own, handler = self._options, self._handler
+        self._expect_store()
         codec, body = handler.write_rest(args, kwargs, given)
         limits = own.limits
         if limits:
@@ -420,6 +423,7 @@ class Using(Maps[P, R]):
 
     def _request(self, written: Written) -> EnqueueRequest:
         """Return what stores some calls, with times that count from now."""
+        self._expect_store()
         options, (codec, bodies, rule, limits) = self._options, written
         due_us, priority, opts, called_us = options.due_us, options.priority, self._opts, 0
         if self._is_timed or rule is not None:
@@ -431,6 +435,10 @@ class Using(Maps[P, R]):
             options.tenant, opts, options.window_us, limits if options.limits else (),
             0 if options.tx else options.wait_us, called_us,
         )  # fmt: skip
+
+    def _expect_store(self) -> None:
+        if self._handler.requires is not None:
+            expect_met(self._host.queues.engine, self._handler.requires, self._options.queue)
 
     def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:
         host, kind = self._host, self._handler.result_kind

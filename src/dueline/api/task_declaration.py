@@ -1,7 +1,7 @@
 """Declarations of tasks."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from dueline.core.call_options import Unique
 from dueline.core.clock import duration_us
 from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput
+from dueline.core.requirements import Requirements, read_requirements
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.batch_options import BatchOptions
@@ -34,6 +35,11 @@ def handler_of(
     if batch is None:
         return Handler(function, retry=retry or Retry(), **terms)
     return BatchHandler(function, batch=batch, retry=retry or Retry(), **terms)
+
+
+def required_by(requires: object, task: str, queue: str) -> Requirements | None:
+    """Return what a task of a queue requires of its store; None for nothing."""
+    return None if requires is None else Requirements(read_requirements(requires), task, queue)
 
 
 def check_retry(retry: object) -> None:
@@ -148,3 +154,27 @@ def as_call(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
             hint='Use [("a",), ("b",)] for a task of one argument.',
         )
     return call, {}
+
+
+def are_names(names: Iterable[object]) -> bool:
+    """Return whether all are strings that are not empty."""
+    return all(isinstance(name, str) and name for name in names)
+
+
+def check_named_call(name: object, args: object, kwargs: object) -> None:
+    """Check what `send` was given: a string would be read as many arguments, a dict as its keys."""
+    if not isinstance(name, str):
+        raise BadInput(
+            f"`name` must be the name of a task (got {name!r:.80}).",
+            hint="Use task.enqueue(...) for a task of this application.",
+        )
+    if not isinstance(args, list | tuple):
+        raise BadInput(
+            f"`args` must be a list or tuple (got {type(args).__name__}).",
+            hint=f'Use app.send("{name}", [5]), and kwargs={{...}} for named arguments.',
+        )
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise BadInput(
+            f"`kwargs` must be a dict by name (got {kwargs!r:.80}).",
+            hint=f'Use app.send("{name}", kwargs={{"to": "ann"}}).',
+        )

@@ -1,6 +1,6 @@
 """Types of the decorator `@app.task(...)`."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
@@ -27,6 +27,8 @@ class TaskTerms(TypedDict, total=False):
     unique: Unique | str | None
     codec: str | None
     limits: Iterable[str]
+    needs: Mapping[str, int | str] | None
+    requires: str | None
     middleware: Sequence[Middleware]
     logs: KeptLogs
     large: int | None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from dueline.core.clock import duration_us
 from dueline.core.constraints import Count, CountOrNone, check_value
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import check_queue_name
+from dueline.core.worker_needs import Has, read_has
 from dueline.worker.recycling import RecycleAfter
 
 CONCURRENCY = 16
@@ -24,6 +26,7 @@ class Plan(NamedTuple):
     monitor: whether it takes part in the election of the maintenance leader.
     http: address and port of its probes and metrics; None without.
     prefetch: whether it claims jobs before they can start.
+    has: labels and units of resources for jobs with needs.
     ends_process: whether the process ends with it, and so do handlers that outlast its drain.
     """
 
@@ -37,6 +40,7 @@ class Plan(NamedTuple):
     http: tuple[str, int] | None = None
     prefetch: bool = True
     ends_process: bool = False
+    has: Has = MappingProxyType({})
 
 
 def plan_of(
@@ -50,6 +54,7 @@ def plan_of(
     monitor: bool = True,
     http: str | None = None,
     prefetch: bool = True,
+    has: Mapping[str, int | str] | None = None,
 ) -> Plan:
     """Check the settings of a worker. wear: jobs and MiB after which a child is replaced.
 
@@ -82,7 +87,7 @@ def plan_of(
     address = None if http is None else _http_address(http)
     return Plan(
         names, concurrency, processes, drain_us, burst, worn, monitor and not burst, address,
-        prefetch,
+        prefetch, has=read_has({} if has is None else has),
     )  # fmt: skip
 
 

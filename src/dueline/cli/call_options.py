@@ -20,7 +20,10 @@ from dueline.core.errors import BadInput
 from dueline.core.option_table import OPTIONS, Shape
 
 _Text = str | None
-LabelsOption = Annotated[list[str] | None, option("LABEL", "Label of the job; repeatable.")]
+NeedsOption = Annotated[
+    list[str] | None,
+    option("NAME=VALUE", "Label or units that its worker must have; repeatable."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class CallOptions:
     tenant: Annotated[_Text, option("NAME", "Tenant of the job.")] = None
     tag: TagsOption = None
     header: HeadersOption = None
-    label: LabelsOption = None
+    need: NeedsOption = None
     expires: Annotated[
         _Text, option("DURATION", "Expire after this duration: 90s, 10m, 2h, 3d.")
     ] = None
@@ -84,7 +87,7 @@ class ScheduleCallOptions:
     queue: Annotated[_Text, option("NAME", "Queue; default: the task's own.")] = None
     priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None
     tenant: Annotated[_Text, option("NAME", "Tenant of the jobs.")] = None
-    label: LabelsOption = None
+    need: NeedsOption = None
 
     def read(self) -> dict[str, Any]:
         """Return the options that are given as `using` takes them."""

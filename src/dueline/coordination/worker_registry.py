@@ -18,6 +18,7 @@ from dueline.core.process_identity import Whereabouts, is_gone, is_stopped, own
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
 from dueline.core.version import VERSION
+from dueline.core.worker_needs import Has, covers, lacking
 
 PARTITION = "workers"
 REGISTRATIONS = "roster"
@@ -35,13 +36,14 @@ class KnownTasks:
 
     tasks: their names. codecs: numbers of custom codecs of their arguments. is_raw: it runs jobs of
     any task and codec. signatures: those of the tasks, see `Arguments.signature`; a task without
-    one takes any arguments.
+    one takes any arguments. has: labels and units of resources of the worker.
     """
 
     tasks: Collection[str]
     codecs: Collection[int] = ()
     is_raw: bool = False
     signatures: Mapping[str, str] = field(default_factory=dict, hash=False)
+    has: Has = field(default_factory=dict, hash=False)
 
     def __contains__(self, key: object) -> bool:
         return self.may_claim(str(key), 0)
@@ -67,6 +69,7 @@ class KnownTasks:
             set(other.tasks) <= set(self.tasks)
             and set(other.codecs) <= set(self.codecs)
             and all(self.signatures.get(task) == text for task, text in other.signatures.items())
+            and covers(self.has, other.has)
         )
 
 
@@ -90,6 +93,7 @@ class Presence:
     lost: slots whose handlers have outlived their time limits: job, task, and since when; at most
     LOST_MAX. codecs: numbers of custom codecs that it knows. is_raw: it is a raw queue, which
     knows no tasks. signatures: those of its tasks, in their order; empty if it takes any arguments.
+    has: its labels and units of resources. used: units that its claimed jobs use.
     """
 
     worker: str
@@ -113,6 +117,8 @@ class Presence:
     is_raw: bool = False
     lost: tuple[tuple[str, str, int], ...] = ()
     signatures: tuple[str, ...] = ()
+    has: Mapping[str, int | str] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_claiming(self) -> bool:
@@ -128,11 +134,23 @@ class Presence:
     def known(self) -> KnownTasks:
         """The tasks that it can run."""
         signatures = dict(zip(self.tasks, self.signatures, strict=False))
-        return KnownTasks(self.tasks, self.codecs, self.is_raw, signatures)
+        return KnownTasks(self.tasks, self.codecs, self.is_raw, signatures, self.has)
+
+    def knows(self, job: Job) -> bool:
+        """Return whether it knows the task of a job; every worker knows a workflow's own steps."""
+        return not job.task or key_of(job) in self.known
 
     def can_run(self, job: Job) -> bool:
-        """Return whether it can run a job; every worker can run a workflow's own steps."""
-        return not job.task or key_of(job) in self.known
+        """Return whether it knows the task of a job and has what the job needs."""
+        return self.knows(job) and not lacking(job.lane, self.has)
+
+    @property
+    def free(self) -> Has:
+        """What it has, without the units that its jobs use."""
+        return {
+            name: value if isinstance(value, str) else value - self.used.get(name, 0)
+            for name, value in self.has.items()
+        }
 
 
 def key_of(job: Job) -> str:

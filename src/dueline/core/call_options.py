@@ -14,6 +14,7 @@ from dueline.core.constraints import check_constraints, constraint
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.retry import WAIT_US_MAX, RetryTerms
+from dueline.core.worker_needs import read_needs, shown
 
 Mode = Literal["reject", "existing", "replace", "earliest", "last"]
 
@@ -92,15 +93,15 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     these fields by inheritance. CARRIED checks those that callers give as a value of their own.
 
     tags: sorted. terms: what the call has instead of its task or queue. headers: names and values
-    that travel with the job, such as a trace context. labels: sorted; of the workers that the job
-    asks for, which claims do not read yet. durable: of a durable function. awaits: what must end
-    before the job starts; None once that is known to have ended.
+    that travel with the job, such as a trace context. needs: what its worker must have, sorted,
+    see `worker_needs`; its lane names them, too. durable: of a durable function. awaits: what must
+    end before the job starts; None once that is known to have ended.
     """
 
     tags: tuple[str, ...] = ()
     terms: CallTerms | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    labels: tuple[str, ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
     durable: DurablePlace | None = None
     awaits: AwaitedJobs | None = None
 
@@ -231,33 +232,25 @@ def read_tags(tags: object) -> tuple[str, ...]:
 
     Raises: BadInput: a tag is not a printable string of 1 to 64 characters, or there are too many.
     """
-    return _read_words(tags, "tag", 'Use tags=["import"].')
-
-
-def read_labels(labels: object) -> tuple[str, ...]:
-    """Return the labels of a call, sorted and without duplicates; raise BadInput as for tags."""
-    return _read_words(labels, "label", 'Use labels=["gpu"].')
-
-
-def _read_words(words: object, name: str, hint: str) -> tuple[str, ...]:
-    """Return the words of an option, whose singular is `name`."""
-    if isinstance(words, str) or not isinstance(words, Iterable):
-        raise BadInput(f"`{name}s` must be a list of strings (got {words!r:.80}).", hint=hint)
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise BadInput(
+            f"`tags` must be a list of strings (got {tags!r:.80}).", hint='Use tags=["import"].'
+        )
     read: set[str] = set()
-    for word in words:
+    for tag in tags:
         if (
-            not isinstance(word, str)
-            or not 0 < len(word) <= TAG_CHARACTERS_MAX
-            or not word.isprintable()
+            not isinstance(tag, str)
+            or not 0 < len(tag) <= TAG_CHARACTERS_MAX
+            or not (tag.isprintable())
         ):
             raise BadInput(
-                f"A {name} must be a printable string (got {word!r:.80}).",
+                f"A tag must be a printable string (got {tag!r:.80}).",
                 hint=f"Use 1 to {TAG_CHARACTERS_MAX} characters.",
             )
-        read.add(word)
+        read.add(tag)
     if len(read) > TAGS_MAX:
         raise BadInput(
-            f"`{name}s` must have at most {TAGS_MAX} items (got {len(read)}).",
+            f"`tags` must have at most {TAGS_MAX} items (got {len(read)}).",
             hint=f"Use at most {TAGS_MAX}.",
         )
     return tuple(sorted(read))
@@ -308,7 +301,7 @@ class CarriedForm(NamedTuple):
 CARRIED: Final[Mapping[str, CarriedForm]] = {
     "tags": CarriedForm(read_tags, list),
     "headers": CarriedForm(read_headers, dict),
-    "labels": CarriedForm(read_labels, list),
+    "needs": CarriedForm(read_needs, shown),
 }
 """The fields of `Carried` that callers give as a value of their own, by the option's name."""
 

@@ -31,7 +31,11 @@ FUNCTIONS: Final = "durable functions"
 DEPENDENCIES: Final = "jobs that wait for others"
 """Named before the first job that waits for another one: older versions would run it at once."""
 
-KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES})
+NEEDS: Final = "needs of workers"
+"""Named before the first job that needs something of a worker: older versions would read a limit.
+"""
+
+KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS})
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

@@ -20,6 +20,9 @@ TASK_MARK: Final = f"{LIMIT_MARK}\x1e"
 Versions that do not know it read a limit, which lets one of these jobs run at a time.
 """
 
+NEEDS_MARK: Final = f"{LIMIT_MARK}\x1c"
+"""Separates the tenant of a lane from what its jobs need of a worker, before all limits."""
+
 COST_MARK: Final = "\x1d"
 """Ends the name of a limit in a lane if each of its jobs takes units of its own, which are in the
 options of the job. In the limits of a call, the number of units follows; no key contains the mark.
@@ -45,8 +48,8 @@ class Lane(NamedTuple):
 
     bucket: index of the time slice of its jobs' insert, `pos_us // width_us`.
     priority: any signed 32-bit integer, larger first.
-    tenant: tenant and limits of the jobs; see `tenant_of` and `limits_of`. Lanes of jobs that a
-      worker did not know also have the key of their task; see `task_of`.
+    tenant: tenant, needs and limits of the jobs; see `tenant_of`, `needs_text` and `limits_of`.
+      Lanes of jobs that a worker did not know also have the key of their task; see `task_of`.
     A job never changes its lane.
     """
 
@@ -95,6 +98,21 @@ def lane_tenant(tenant: str, limits: Iterable[str] = (), task: str = "") -> str:
     return f"{names}{TASK_MARK}{task}" if task else names
 
 
+def tenant_with_needs(tenant: str, needs: str) -> str:
+    """Return the `tenant` of a lane whose jobs need something of a worker; see `worker_needs`.
+
+    Args:
+        tenant: The tenant alone.
+        needs: The needs as text; empty if there are none.
+    """
+    return f"{tenant}{NEEDS_MARK}{needs}" if needs else tenant
+
+
+def needs_text(lane: Lane) -> str:
+    """Return what the jobs of a lane need of a worker, as text; empty for nothing."""
+    return lane.tenant.partition(NEEDS_MARK)[2].partition(LIMIT_MARK)[0]
+
+
 def tenant_of(lane: Lane) -> str:
     """Return the tenant of a lane."""
     return lane.tenant.partition(LIMIT_MARK)[0]
@@ -107,7 +125,8 @@ def limits_of(lane: Lane) -> tuple[str, ...]:
         return ()
     if COST_MARK in text:
         text = text.replace(COST_MARK, "")
-    return tuple(text.partition(TASK_MARK)[0].split(LIMIT_MARK)[1:])
+    names = text.partition(TASK_MARK)[0].split(LIMIT_MARK)
+    return tuple(names[2:] if NEEDS_MARK in text else names[1:])
 
 
 def has_costs(lane: Lane) -> bool:
@@ -117,7 +136,8 @@ def has_costs(lane: Lane) -> bool:
 
 def limits_text(lane: Lane) -> str:
     """Return the limits of a lane as one text, separated by LIMIT_MARK."""
-    return lane.tenant.partition(TASK_MARK)[0].partition(LIMIT_MARK)[2]
+    names = lane.tenant.partition(TASK_MARK)[0].partition(LIMIT_MARK)[2]
+    return names.partition(LIMIT_MARK)[2] if NEEDS_MARK in lane.tenant else names
 
 
 def _without_units(limit: str) -> str:

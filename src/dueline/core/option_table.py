@@ -57,7 +57,7 @@ OPTIONS: Final = (
     Option("headers", Shape.PAIRS, "header", column="headers"),
     Option("depends_on", Shape.OWN, "depends_on",
            instead="A schedule repeats its call. Wait inside the task, or use `overlap`."),
-    Option("labels", Shape.WORDS, "label", "label", column="labels"),
+    Option("needs", Shape.PAIRS, "need", "need", column="needs"),
 )  # fmt: skip
 """All options of a call, which `using` and bulk calls have."""
 

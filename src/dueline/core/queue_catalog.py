@@ -18,10 +18,11 @@ from dueline.core.errors import (
 )
 from dueline.core.features import Features
 from dueline.core.ids import Ids
-from dueline.core.lane import Lane, living_queue
+from dueline.core.lane import Lane, living_queue, tenant_with_needs
 from dueline.core.pagination import record_at
 from dueline.core.queue_settings import QueueSettings, check_queue_name, check_settings, with_shards
 from dueline.core.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put, Records
+from dueline.core.worker_needs import Pairs, text_of
 
 SETTINGS_AGE_US_MAX = 4_900_000  # then read again: a change is seen everywhere within 5 s
 SLOW_READS = 10  # or after this number of such reads: a store that answers late is read less often
@@ -180,6 +181,16 @@ class Catalog:
         if self.features.use(feature):
             for queue in self.names():
                 self.touch(queue)
+
+    def needy_tenant(self, tenant: str, needs: Pairs) -> str:
+        """Return the `tenant` of the lanes of jobs that need something of their worker.
+
+        Older workers, which would read a limit in it, refuse the store from now on.
+        """
+        if not needs:
+            return tenant
+        self.adopt(features.NEEDS)
+        return tenant_with_needs(tenant, text_of(needs))
 
     def touch(self, queue: str) -> None:
         """Store the settings of a queue again, so that its workers read what depends on them."""

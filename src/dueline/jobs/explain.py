@@ -19,7 +19,7 @@ from dueline.jobs.conditions.steps import StepWait, step_wait
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.conditions.times import due, expiry_of, failed_before
 from dueline.jobs.conditions.turn import deadline_text, suspect, turn_of
-from dueline.jobs.conditions.workers import workers_missing
+from dueline.jobs.conditions.workers import resources_busy, workers_missing
 from dueline.jobs.explanation import Condition, Explanation, Facts, explanation_of, line, when
 from dueline.jobs.paused_tasks import is_deferred
 from dueline.jobs.queue import Queues
@@ -192,7 +192,8 @@ def _later_gates(subject: Subject) -> list[Condition]:
         for limit in busy_limits(subject)
         if not (limit.change == "time" and limit.at_us <= subject.job.at_us and limit.at_us)
     ]
-    return [*pauses_of(subject), *workers_missing(subject), *limits]
+    workers = [*workers_missing(subject), *resources_busy(subject)]
+    return [*pauses_of(subject), *workers, *limits]
 
 
 def _is_paused_task(subject: Subject) -> bool:

@@ -29,6 +29,8 @@ ConditionKind = Literal[
     "quiet",
     "slots lost",
     "task unknown",
+    "needs",
+    "resources",
     "limit",
     "suspect",
     "waiting",

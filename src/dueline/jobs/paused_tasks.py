@@ -15,10 +15,11 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
-from dueline.core.lane import Lane, bucket_of
+from dueline.core.lane import Lane, bucket_of, needs_text
 from dueline.core.limit_costs import opts_with_costs
 from dueline.core.store import Move
 from dueline.core.wakeup import place_of
+from dueline.core.worker_needs import pairs_of
 
 ASIDE_US: Final = 600 * SECOND_US
 """How long after the end of a pause a job runs that was not requeued."""
@@ -49,7 +50,7 @@ def defer(engine: Engine, claimed: Iterable[Job]) -> int:
 def move_to_lanes(
     engine: Engine, jobs: Iterable[tuple[Job, str]], limits: Mapping[JobId, Sequence[str]] = {}
 ) -> int:
-    """Move claimed or waiting jobs to lanes with limits or a task; return how many.
+    """Move claimed or waiting jobs to lanes with needs, limits or a task; return how many.
 
     Their places stay, no attempt is used, and no history row is written (rule P10).
 
@@ -61,9 +62,12 @@ def move_to_lanes(
     moves = []
     for job, tenant in jobs:
         at_us = _place_before_claim(job) if job.is_claimed() else job.at_us
+        lane = job.lane._replace(tenant=tenant)
         opts = opts_with_costs(job.opts, limits.get(job.id, ()))
+        if needs_text(lane) != needs_text(job.lane):
+            opts = read_options(opts).changed(needs=pairs_of(needs_text(lane))).to_bytes()
         move = _move(engine, job, at_us, opts if opts != job.opts else None)
-        moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
+        moves.append(move._replace(to=lane._replace(bucket=move.listing)))
     count = _settle(engine, moves)
     engine.wake(map(place_of, moves))
     return count

@@ -236,16 +236,17 @@ class Queues:
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
         job_ids = calls.job_ids or self._ids.many(len(bodies), now_us)
-        home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
-        lanes: Iterable[Lane] = repeat(home)
-        if limits or settings.shards > 1:
-            lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         if opts or window_us:
             options = read_options(opts)
             validation.check_delivery(options, settings, task, queue)
             validation.check_options(
                 options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
             )
+            tenant = self._catalog.needy_tenant(tenant, options.needs)
+        home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
+        lanes: Iterable[Lane] = repeat(home)
+        if limits or settings.shards > 1:
+            lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         lane, body = next(iter(lanes), home), next(iter(bodies), b"")
         first_id = next(iter(job_ids), JobId(b""))
         like = Job(lane, pos_us, first_id, 0, due_us, now_us, task, codec, body, opts, pos_us)

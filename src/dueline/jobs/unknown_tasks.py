@@ -6,7 +6,7 @@ claimed again until there is one. A job whose arguments do not fit waits in the 
 worker with another signature of the task (rule P13).
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from dueline.coordination.worker_registry import KnownTasks, Presence
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
-from dueline.core.lane import bucket_of, read_key, task_of
+from dueline.core.lane import NEEDS_MARK, Lane, bucket_of, read_key, task_of
 from dueline.core.text import one_line
+from dueline.core.worker_needs import Has, lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class KnownByAny:
     """Contains the keys of tasks that at least one of some workers can run."""
 
     each: Sequence[KnownTasks]
+
+    def unmet(self, lane: Lane) -> str:
+        """Return what none of them has that a lane needs, in words; empty if one has all."""
+        return unmet_text(lane, [known.has for known in self.each])
 
     def __contains__(self, key: object) -> bool:
         return any(key in known for known in self.each)
@@ -34,6 +39,21 @@ def known_tasks(
     """Return the tasks that workers of a queue know, unless these claim nothing, and others."""
     serving = [worker.known for worker in workers if queue in worker.queues and worker.is_claiming]
     return KnownByAny([*serving, *also])
+
+
+def unmet_text(lane: Lane, each: Sequence[Has]) -> str:
+    """Return what no live worker has that the jobs of a lane need; empty if one has all.
+
+    Args:
+        lane: The lane.
+        each: What each worker has.
+    """
+    missing = [set(lacking(lane, has)) for has in each]
+    if not all(missing):
+        return ""
+    if nobody := sorted(set.intersection(*missing) if missing else lacking(lane, {})):
+        return f"no live worker has {', '.join(nobody)}"
+    return f"no live worker has all of {', '.join(sorted(set.union(*missing)))} at once"
 
 
 def unknown_text(key: str) -> str:
@@ -71,9 +91,11 @@ class UnknownTask(NamedTuple):
 
 
 def unknown_tasks(
-    engine: Engine, queue: str, known: Container[str], now_us: int
+    engine: Engine, queue: str, known: KnownByAny, now_us: int
 ) -> dict[str, UnknownTask]:
     """Return the tasks of ready jobs that a worker of a queue met and none of its workers knows.
+
+    Needs that none of its workers has count as tasks, too.
 
     Args:
         engine: The engine.
@@ -88,10 +110,14 @@ def unknown_tasks(
     for page in engine.pages_of(queue, bucket_of(now_us, engine.catalog.settings(queue).width_us)):
         for _, lane in page.pointers:
             key = task_of(lane)
+            needs = known.unmet(lane) if NEEDS_MARK in lane.tenant and known.each else ""
             task = read_key(key)._replace(until_us=0).text if key else ""
-            if not task or key in known or task in found or page.heads.get(lane, 0) is None:
+            is_known = not task or key in known
+            place = needs if is_known else task
+            if not place or place in found or page.heads.get(lane, 0) is None:
                 continue
             for row in engine.store.scan(lane, after=None, until_us=now_us, limit=1).jobs:
                 if status_of(row, now_us) == "ready":
-                    found[task] = UnknownTask(row.at_us, unknown_text(key) + misfit_text(row))
+                    text = needs if is_known else unknown_text(key) + misfit_text(row)
+                    found[place] = UnknownTask(row.at_us, text)
     return found

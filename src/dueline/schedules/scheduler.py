@@ -18,12 +18,13 @@ from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
 from dueline.core.job import Job, JobId, State, is_away
-from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.lane import Lane, bucket_of, lane_tenant, tenant_with_needs
 from dueline.core.limit_costs import options_with_costs
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Row
 from dueline.core.validation import check_call, check_delivery
+from dueline.core.worker_needs import text_of
 from dueline.jobs import decisions
 from dueline.jobs.completion import Finished, decision_of, finish_of, stored
 from dueline.jobs.decisions import Completion, Decision, group_of
@@ -460,7 +461,7 @@ def _job(schedule: Schedule, planned: PlannedJob, sent_us: int) -> Job:
     call = schedule.template
     expires_us = planned.nominal_us + call.expires_us if call.expires_us else None
     opts = options_with_costs(_options(call, expires_us), call.limits).to_bytes()
-    tenant = lane_tenant(call.tenant, call.limits)
+    tenant = lane_tenant(tenant_with_needs(call.tenant, text_of(call.needs)), call.limits)
     lane = Lane(call.queue, planned.shard, planned.bucket, call.priority, tenant)
     return Job(
         lane, planned.pos_us, definition.job_id(schedule, planned.nominal_us), 0,
@@ -482,6 +483,7 @@ def _change(
             continue
         new = change(found and found.schedule)
         is_changed = found is None or new != found.schedule
+        queues.engine.catalog.needy_tenant("", new.template.needs)  # before its first job
         if not is_changed or _commit(queues.engine, _put(queues.engine, name, new, found)):
             _advance(queues, name, now_us)
             return is_changed

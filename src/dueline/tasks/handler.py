@@ -18,8 +18,10 @@ from dueline.core.lane import tenant_of
 from dueline.core.limit_costs import checked_units, costs_of
 from dueline.core.limit_names import limits_of_call, read_limits, semaphore_of
 from dueline.core.logging import log
+from dueline.core.requirements import Requirements
 from dueline.core.retry import ATTEMPTS_MAX, Retry
 from dueline.core.user_code import name_of, text_of
+from dueline.core.worker_needs import read_needs
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.context_parameter import takes_first
 from dueline.tasks.handler_codec import HandlerCodec
@@ -420,6 +422,8 @@ class Handler(HandlerCodec):
         "limits",
         "logs",
         "middleware",
+        "needs",
+        "requires",
         "result_kind",
         "retry",
         "takes_context",
@@ -437,6 +441,8 @@ class Handler(HandlerCodec):
         payloads: Payloads | None = None,
         codec: str | None = None,
         limits: object = (),
+        needs: object = None,
+        requires: Requirements | None = None,
         join: Join | None = None,
         middleware: object = (),
         logs: KeptLogs = "off",
@@ -454,6 +460,8 @@ class Handler(HandlerCodec):
         self.takes_context = takes_first(self.context_class, function, name)
         self.arguments = self._arguments(function)
         self.limits = self.read_limits(limits)
+        self.needs = () if needs is None else read_needs(needs)
+        self.requires = requires
         self._payloads = payloads or Payloads()
         self._codec = codec
         self.is_async = inspect.iscoroutinefunction(function)

@@ -1,6 +1,6 @@
 """Claims jobs for a worker. Hot path: the benchmark `default`."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from dueline.limits.permits import PermitSource
 from dueline.worker.lane_visits import LaneVisits, Visit
 from dueline.worker.limited_lanes import LimitedLanes
 from dueline.worker.prefetch_claims import PrefetchClaims
+from dueline.worker.resources import CHECK_US, Resources
 from dueline.worker.served_lanes import ServedLanes
 from dueline.worker.shard_affinity import Place, ShardAffinity, affinity_of
 
@@ -71,6 +72,7 @@ class Claimer:
         )
         self._rota = LaneRotation()
         self._limits = LimitedLanes(permits, self._rota)
+        self._resources = Resources(known.has, engine.store) if known and known.has else None
         self._visits = LaneVisits(engine, lease_us)
         self._early = PrefetchClaims(engine, worker, self._rota, self._visits)
         self._aging: dict[str, int] = {}
@@ -128,6 +130,8 @@ class Claimer:
     def _read_lists(self, places: Sequence[Place]) -> None:
         self._rota.renew(*self._lanes.read(places, self._rota.next_at_us))
         self._limits.listed()
+        if self._resources is not None:
+            self._resources.forget()
         self._early.until_us = 0
         served = self._lanes.settings
         self._aging = {queue: settings.aging_us for queue, settings in served if settings.aging_us}
@@ -178,6 +182,8 @@ class Claimer:
                 return []
             self._turn += 1
             free = self._limits.without_refused(pointers, now_us)
+            if self._resources is not None:
+                free = self._fitting(free, now_us)
             since_us = self._limits.blocked.since_us
             found = prospects(free, self._rota.next_at_us, now_us, self._aging, since_us)
             if self._affinity is not None:
@@ -204,6 +210,10 @@ class Claimer:
         """Claim from some lanes; error_us: what the store's time may differ by."""
         lasting_us, needs = visit.lease_us + error_us, ANY
         first: Sequence[Job] = ()
+        if visit.needs and self._resources is not None:
+            most = min(most, self._resources.room(visit.wants[0].lane))
+            if most <= 0:
+                return ()  # an earlier visit has used them; the next claim postpones the lanes
         if visit.limits:
             if self._limits.lacks_slots(now_us):
                 return ()  # the next claim postpones all such lanes at once
@@ -220,21 +230,32 @@ class Claimer:
         lease = Lease(now_us, lasting_us, self._worker, self._engine.ids.token())
         claimed = self._engine.store.claim(visit.wants, limit=max(1, most), lease=lease)
         if needs.line:
-            claimed = self._fitting(claimed, first[:most], needs)
+            claimed = self._permitted(claimed, first[:most], needs)
         if visit.limits and most:
             self._limits.used(visit.limits, most, claimed.jobs, needs)
+        if visit.needs and self._resources is not None:
+            self._resources.take(claimed.jobs)
         self._rota.visited(claimed.next_at_us)
         self._limits.blocked.visited(claimed.next_at_us)
         if claimed.died:
             return [ClaimedJob(job, claimed.died.get(job.id)) for job in claimed.jobs]
         return made(ClaimedJob, zip(claimed.jobs, repeat(None)))
 
+    def _fitting(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
+        """Postpone lanes that need more than is free now, and return the others."""
+        assert self._resources is not None
+        fit = self._resources.fitting(pointers)
+        if len(fit) < len(pointers):
+            lanes = {pointer.lane for pointer in pointers} - {pointer.lane for pointer in fit}
+            self._rota.visited(dict.fromkeys(lanes, now_us + CHECK_US))
+        return fit
+
     def _first_jobs(self, want: Want, most: int, now_us: int) -> Sequence[Job]:
         """Read the due jobs at the front of a lane, which a claim will bring."""
         limit = min(most, want.most)
         return self._engine.store.scan(want.lane, after=None, until_us=now_us, limit=limit).jobs
 
-    def _fitting(self, claimed: Claimed, first: Sequence[Job], needs: Needs) -> Claimed:
+    def _permitted(self, claimed: Claimed, first: Sequence[Job], needs: Needs) -> Claimed:
         """Return a claim with the jobs for which there are permits; others are requeued (rule N9).
 
         Another worker may have claimed the jobs that were read, so that this claim brought others.
@@ -270,9 +291,19 @@ class Claimer:
             self._weights.returned((job.lane.priority, tenant_of(job.lane)) for job in jobs)
         return jobs
 
-    def unblock(self, limits: Collection[str]) -> None:
-        """Claim again from lanes that were postponed because of these limits."""
+    def unblock(
+        self, limits: Collection[str], in_use: Callable[[], Collection[Job]] = tuple
+    ) -> None:
+        """Claim again from lanes that were postponed because of these limits, or of resources.
+
+        Args:
+            limits: The limits.
+            in_use: Returns the jobs that the worker holds or runs.
+        """
         lanes = self._limits.blocked.take(limits)
+        if self._resources is not None:
+            now_us = self._engine.time.earliest_us()
+            lanes.update(self._resources.begin(in_use(), now_us, self._lanes.is_left_out))
         if lanes:
             self._rota.visited(dict.fromkeys(lanes, self._engine.time.earliest_us()))
 
@@ -296,6 +327,8 @@ class Claimer:
         A job that may be due counts, even if the clock's error does not allow a claim yet.
         """
         now_us = self._engine.time.latest_us()
+        if self._resources is not None and self._resources.is_awaited:
+            return True
         return self._limits.is_awaited(now_us) or self._rota.has_due(now_us)
 
     def next_us(self, *, is_ahead: bool = False) -> int | None:

@@ -136,6 +136,7 @@ class Load(NamedTuple):
     is_draining: bool = False
     own: Mapping[str, tuple[int, int]] = _NO_SLOTS
     is_quiet: bool = False
+    used: Mapping[str, int] = MappingProxyType({})
     lost: tuple[tuple[str, str, int], ...] = ()
 
 
@@ -217,6 +218,8 @@ class PresenceReporter:
             is_quiet=load.is_quiet,
             takes_requests=True,
             lost=load.lost[:LOST_MAX],
+            has=dict(known.has),
+            used=dict(load.used),
         )
         self._reported, self._reported_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline.core.clock import SECOND_US
-from dueline.core.lane import Lane, Pointer, limits_of
+from dueline.core.lane import NEEDS_MARK, Lane, Pointer, limits_of
 from dueline.core.pagination import lane_pages
 from dueline.core.store import LanePage, Store
 
@@ -127,12 +127,14 @@ def _still_known(
 ) -> dict[Lane, int | None]:
     """Return what is still known about lanes that were below `closed` before.
 
-    Lanes with limits are kept only if they are empty: a lane that is postponed until permits are
-    free is not listed again when they are.
+    Lanes with limits or needs are kept only if they are empty: a lane that is postponed until
+    permits or resources are free is not listed again when they are.
     """
     again = {pointer.lane for pointer in new}
     return {
         lane: known[lane]
         for _, lane in kept
-        if lane in known and lane not in again and (known[lane] is None or not limits_of(lane))
+        if lane in known
+        and lane not in again
+        and (known[lane] is None or not (limits_of(lane) or NEEDS_MARK in lane.tenant))
     }

@@ -6,18 +6,19 @@ from typing import NamedTuple, TypeVar
 
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable
-from dueline.core.lane import has_costs, limits_of
+from dueline.core.lane import LIMIT_MARK, has_costs, limits_of, needs_text
 from dueline.core.store import Want
 
 _Claimed = TypeVar("_Claimed")
 
 
 class Visit(NamedTuple):
-    """One claim. queue: That with its own slots, or ""; limits: of all its jobs."""
+    """One claim. queue: That with its own slots, or ""; limits, needs: of all its jobs."""
 
     lease_us: int
     queue: str
     limits: tuple[str, ...]
+    needs: str
     wants: Sequence[Want]
 
 
@@ -60,16 +61,17 @@ class LaneVisits:
             queue: (self._lease_us or settings(queue).lease_us, queue if queue in room else "")
             for queue in {want.lane.queue for want in wants}
         }
-        if not any(limits_of(want.lane) for want in wants):
+        if not any(LIMIT_MARK in want.lane.tenant for want in wants):
             runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
-            return [Visit(*kind, (), list(some)) for kind, some in runs]
+            return [Visit(*kind, (), "", list(some)) for kind, some in runs]
 
-        def kind_of(want: Want) -> tuple[tuple[int, str], tuple[str, ...], object]:
+        def kind_of(want: Want) -> tuple[tuple[int, str], tuple[str, ...], str, object]:
             lane = want.lane
-            limits = limits_of(lane)
+            limits, needs = limits_of(lane), needs_text(lane)
             if has_costs(lane):  # the first jobs are read before permits are taken
-                return kinds[lane.queue], limits, lane
-            return kinds[lane.queue], limits, (lane.queue, lane.priority) if limits else None
+                return kinds[lane.queue], limits, needs, lane
+            is_own = bool(limits or needs)
+            return kinds[lane.queue], limits, needs, (lane.queue, lane.priority) if is_own else None
 
         limited = groupby(wants, key=kind_of)
-        return [Visit(*kind, names, list(some)) for (kind, names, _), some in limited]
+        return [Visit(*kind, names, need, list(some)) for (kind, names, need, _), some in limited]

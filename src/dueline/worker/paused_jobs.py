@@ -11,19 +11,24 @@ from dueline.coordination.worker_registry import KnownTasks, live_workers
 from dueline.core.attempt import Ended
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
+from dueline.core.features import NEEDS
 from dueline.core.job import AWAY_US, Job
 from dueline.core.lane import (
     CODEC_MAX,
     Lane,
     lane_tenant,
     limits_of,
+    needs_text,
     task_key,
     task_of,
     tenant_of,
+    tenant_with_needs,
     with_task,
 )
+from dueline.core.limit_costs import limits_with_costs
 from dueline.core.logging import log
 from dueline.core.user_code import Raised, contain
+from dueline.core.worker_needs import text_of
 from dueline.jobs.paused_tasks import clear, defer, move_to_lanes, requeue, waiting_in
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
 from dueline.tasks.failures import failure
@@ -103,13 +108,12 @@ class DeferredJobs:
             if task in paused[lane.queue]:
                 found.waiting.append(DeferredJob(claimed.job, None))
                 continue
-            limits = contain(self._lacking, claimed.job)
-            if isinstance(limits, Raised):
-                found.failed.append(self._failed(claimed.job, limits.error))
+            deferred = contain(self._lacking, claimed.job)
+            if isinstance(deferred, Raised):
+                found.failed.append(self._failed(claimed.job, deferred.error))
                 self._wakeup.set()  # its ending is stored by the next pass
-            elif limits:
-                tenant = lane_tenant(tenant_of(lane), limits, task_of(lane))
-                found.waiting.append(DeferredJob(claimed.job, tenant, limits))
+            elif deferred is not None:
+                found.waiting.append(deferred)
             else:
                 found.fit.append(claimed)
         return found
@@ -124,14 +128,26 @@ class DeferredJobs:
     def _knows(self, job: Job) -> bool:
         return not job.task or task_key(job.task, job.codec) in self._known
 
-    def _lacking(self, job: Job) -> Sequence[str]:
-        """Return the limits of its task that a job was enqueued without.
+    def _lacking(self, job: Job) -> DeferredJob | None:
+        """Return where a job waits that was enqueued without the limits or needs of its task.
 
-        A job that has limits keeps them: other processes may declare other limits for the task.
+        A job that has limits keeps them, and so for needs: other processes may declare others for
+        the task.
         """
-        if job.task not in self._limited or limits_of(job.lane):
-            return ()
-        return self._limited[job.task].limits_of(job.codec, job.body)
+        handler = self._limited.get(job.task)
+        if handler is None:
+            return None
+        lane = job.lane
+        needs = needs_text(lane) or text_of(handler.needs)
+        own = limits_of(lane)
+        limits = () if own else handler.limits_of(job.codec, job.body)
+        if not limits and needs == needs_text(lane):
+            return None
+        if needs != needs_text(lane):
+            self._engine.catalog.adopt(NEEDS)
+        tenant = tenant_with_needs(tenant_of(lane), needs)
+        tenant = lane_tenant(tenant, limits or limits_with_costs(job), task_of(lane))
+        return DeferredJob(job, tenant, limits)
 
     def _failed(self, job: Job, error: BaseException) -> Ended:
         """Fail a job whose limits raised an error: it must not run without them."""

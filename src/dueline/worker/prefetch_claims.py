@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dueline.core.engine import Engine
-from dueline.core.lane import limits_of
+from dueline.core.lane import NEEDS_MARK, limits_of
 from dueline.core.store import Lease
 from dueline.core.store_capabilities import (
     PREFETCH_LEAD_US,
@@ -66,7 +66,11 @@ class PrefetchClaims:
         latest_us = time.latest_us()
         until_us = now_us + PREFETCH_US_MAX
         pointers = self._rotation.first(limit, until_us, room, of_each=bool(aging))
-        pointers = [pointer for pointer in pointers if not limits_of(pointer.lane)]
+        pointers = [
+            pointer
+            for pointer in pointers
+            if not limits_of(pointer.lane) and NEEDS_MARK not in pointer.lane.tenant
+        ]
         found = prospects(pointers, self._rotation.next_at_us, until_us, aging)
 
         def prefetch(visit: Visit, most: int) -> Sequence[Prefetched]:

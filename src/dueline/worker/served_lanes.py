@@ -9,7 +9,7 @@ from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.lane import (
-    TASK_MARK,
+    LIMIT_MARK,
     Lane,
     Pointer,
     bucket_of,
@@ -22,6 +22,7 @@ from dueline.core.pagination import first_pages
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage
 from dueline.core.wakeup import FALLBACK_US
+from dueline.core.worker_needs import lacking
 from dueline.worker.lane_list import LaneListCache
 from dueline.worker.lane_sweeps import LaneSweeps
 from dueline.worker.shard_affinity import Place, ShardAffinity
@@ -124,7 +125,7 @@ class ServedLanes:
             or settings.is_paused
             or tenant_of(lane) in settings.paused_tenants
             or (not self._has_permits and bool(limits_of(lane)))
-            or self._is_unknown(lane)
+            or self._is_foreign(lane)
             or (self._affinity is not None and self._affinity.is_left(lane.queue, lane.shard))
         )
 
@@ -173,14 +174,21 @@ class ServedLanes:
             heads = {lane: at_us for lane, at_us in heads.items() if tenant_of(lane) not in paused}
         if not self._has_permits:
             found = [pointer for pointer in found if not limits_of(pointer.lane)]
-        unknown = {lane for _, lane in found if TASK_MARK in lane.tenant and self._is_unknown(lane)}
-        if unknown:
-            found = [pointer for pointer in found if pointer.lane not in unknown]
-            heads = {lane: at_us for lane, at_us in heads.items() if lane not in unknown}
+        foreign = {
+            lane for _, lane in found if LIMIT_MARK in lane.tenant and self._is_foreign(lane)
+        }
+        if foreign:
+            found = [pointer for pointer in found if pointer.lane not in foreign]
+            heads = {lane: at_us for lane, at_us in heads.items() if lane not in foreign}
         return found, heads
 
-    def _is_unknown(self, lane: Lane) -> bool:
-        """Return whether other workers claim from a lane: this one does not know its task, say."""
+    def _is_foreign(self, lane: Lane) -> bool:
+        """Return whether only other workers claim from a lane.
+
+        This one does not know its task, say, or does not have what its jobs need (rule Y1).
+        """
+        if lacking(lane, self._known.has if self._known is not None else {}):
+            return True
         task = task_of(lane)
         if not task or self._known is None:
             return False

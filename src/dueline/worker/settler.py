@@ -95,7 +95,7 @@ class Settler:
         self._report = SettlementReport(self._hooks, tally)
         self._engine = engine
         self._handlers = handlers
-        self._limited = {name: one for name, one in handlers.items() if one.limits}
+        self._limited = {name: one for name, one in handlers.items() if one.limits or one.needs}
         self.batch_handlers = {
             n: one for n, one in handlers.items() if isinstance(one, BatchHandler)
         }

@@ -1,9 +1,10 @@
 """Counts the free slots of a worker."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dueline.core.job import Job
+from dueline.core.worker_needs import used_by
 from dueline.worker.batch_gatherer import BatchGatherer
 from dueline.worker.held_jobs import HeldJobs
 from dueline.worker.prefetch import PrefetchedJobs
@@ -50,6 +51,15 @@ class Slots:
     def limited(self) -> int:
         """Return how many jobs with limits may be held."""
         return self._runner.threads + self.slotless + self.more
+
+    def in_use(self) -> Collection[Job]:
+        """Return the jobs that use resources: those that are held, and handlers that outlive it."""
+        held = {job.claim(): job for job in self._held.jobs() if self._held.is_unsettled(job)}
+        return {**{job.claim(): job for job in self._runner.running()}, **held}.values()
+
+    def used(self) -> Mapping[str, int]:
+        """Count the units of resources that these jobs use."""
+        return used_by(self.in_use())
 
     def room(self, *, with_early: bool = False) -> Mapping[str, int]:
         """Return the free slots of each queue with its own slots.

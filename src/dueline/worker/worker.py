@@ -122,8 +122,7 @@ class Worker:
             address=listener.address,
         )
         self._is_stopping = self._is_hurried = self._is_exiting = self._is_outlasting = False
-        self.left_running = 0
-        self.is_stopped_by_request = False
+        self.left_running, self.is_stopped_by_request = 0, False
         self._turned_us = clock.monotonic_us()
         self.is_claiming: bool | None = None  # whether the loop's last turn succeeded
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
@@ -333,7 +332,8 @@ class Worker:
         self._start_marked()
         if self._marked_starts.needs_isolation():
             return
-        self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
+        limits = self._permits.begin(self._held.jobs, self._slots.limited())
+        self._claimer.unblock(limits, self._slots.in_use)
         room = self._buffer.most() - self._slots.taken()
         if not self._buffer.is_worth_claiming(room):
             return
@@ -595,5 +595,6 @@ class Worker:
             is_draining=self._is_stopping,
             own=self._slots.own(),
             is_quiet=self._claimer.is_quiet,
+            used=self._slots.used(),
             lost=tuple((job.id.hex(), job.task, since) for job, since in self._runner.lost()),
         )

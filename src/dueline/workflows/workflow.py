@@ -111,7 +111,8 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
         check_options(options, max(due_us, now_us), 0)
     bucket = bucket_of(pos_us, settings.width_us)
     shard = shard_of(job_id, settings.shards) if settings.shards > 1 else 0
-    lane = Lane(call.queue, shard, bucket, call.priority, lane_tenant(call.tenant, call.limits))
+    tenant = lane_tenant(engine.catalog.needy_tenant(call.tenant, call.needs), call.limits)
+    lane = Lane(call.queue, shard, bucket, call.priority, tenant)
     return Job(
         lane, pos_us, job_id, 0, due_us, now_us, call.task, call.codec, call.body,
         options.to_bytes(), pos_us,

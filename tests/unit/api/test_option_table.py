@@ -216,7 +216,7 @@ def test_what_a_job_carries_moves_to_another_store(app: Dueline, tmp_path: Path)
 @EACH
 def test_http_takes_what_a_job_carries(app: Dueline, option: Option) -> None:
     program = Program(api(app, role="admin"))
-    call = {"task": "echo", "args": [1], option.name: GIVEN[option.shape]}
+    call = {"task": "echo", "args": [1], option.name: given_for(option)}
     one = program.call("POST", "/jobs", call, status=201)
     (many,) = program.call("POST", "/jobs/bulk", {"jobs": [call]}, status=201)
     for job in (one, many):

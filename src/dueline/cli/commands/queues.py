@@ -18,6 +18,7 @@ from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import QueueSettings
+from dueline.core.worker_needs import words_of
 from dueline.jobs import pauses
 from dueline.jobs.bulk import BulkResult, cancel_all, drain, waiting_in
 from dueline.jobs.counts import Counts, count
@@ -300,6 +301,8 @@ def worker_entry(one: Presence) -> Entry:
         "lost": len(one.lost),
         "lost_jobs": [f"{task} {job}" for job, task, _ in one.lost],
         "state": "draining" if one.is_draining else "quiet" if one.is_quiet else "claiming",
+        "has": words_of(one.has),
+        "free": words_of(one.free),
         "draining": one.is_draining,
         "quiet": one.is_quiet,
         "version": one.version,

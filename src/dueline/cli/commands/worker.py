@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import socket
 import sys
 from collections import Counter
@@ -23,7 +24,7 @@ from dueline.api.signals import SIGNALLED
 from dueline.api.stop_deadline import StopDeadline
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.errors import Exit
-from dueline.cli.options import argument, option
+from dueline.cli.options import argument, option, read_pairs
 from dueline.cli.process_one import stay_as_process_one
 from dueline.cli.reload import run_again_and_again
 from dueline.cli.session import OF_THIS_PROCESS, Session, is_of_this_process, session_of
@@ -42,6 +43,7 @@ from dueline.core.errors import (
 from dueline.core.limit_names import semaphore_of
 from dueline.core.text import one_line
 from dueline.core.version import VERSION
+from dueline.core.worker_needs import ENVIRONMENT, Has, words_of
 from dueline.jobs.counts import count
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
 from dueline.limits.usage import declared_limits
@@ -98,6 +100,10 @@ def worker(
             "--prefetch/--no-prefetch", help="Claim jobs before they can start, for speed."
         ),
     ] = True,
+    has: Annotated[
+        list[str] | None,
+        option("NAME=VALUE", "Label or units for jobs with needs; repeatable."),
+    ] = None,
     http: Annotated[
         str | None, option("ADDRESS:PORT", "Serve metrics and probes, such as 127.0.0.1:9465.")
     ] = None,
@@ -149,10 +155,12 @@ def worker(
         application.serving(serving), concurrency, drain_s, processes,
         burst=burst or until_done,
         wear=(recycle_jobs, recycle_mb), monitor=monitor, http=http, prefetch=prefetch,
+        has=read_pairs(has or _words(os.environ.get(ENVIRONMENT, "")), "has"),
     )._replace(ends_process=True)  # fmt: skip
     slots = f"{concurrency} slots, {processes or 'no'} child process{'es' * (processes != 1)}"
     without = ", no maintenance" * (not monitor) + ", no prefetch" * (not prefetch)
-    _greet(application, serving, slots + without)
+    having = f", with {', '.join(words_of(plan.has))}" if plan.has else ""
+    _greet(application, serving, slots + without + having, plan.has)
     with suppress(DuelineError):  # the worker waits for the store
         failed_starts.clear(application.engine, session.place(app))
     with tuned():
@@ -213,7 +221,7 @@ def _record_failure(
             failed_starts.record(found.engine, failed)
 
 
-def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) -> None:
+def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str, has: Has) -> None:
     """Log what the worker serves, and what may be a mistake."""
     own = app.serving(None)
     serving = dict.fromkeys(queues or own)
@@ -229,19 +237,19 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
             hint = f"its file is in a package, so name the module, {place}"
         _log.warning("The application has no tasks: %s.", hint)
     try:
-        _warn_of_store(app, own, serving)
+        _warn_of_store(app, own, serving, has)
     except StoreUnavailable as error:
         if app.store.scope != "network":
             raise
         _log.warning("the store is unavailable: %s", error)  # the worker waits for it
 
 
-def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str]) -> None:
+def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str], has: Has) -> None:
     """Log what the store says against this start."""
     tasks, catalog = sorted(app.tasks), app.engine.catalog
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
-    own_tasks = known_of(app)
+    own_tasks = known_of(app, has)
     _warn_of_names(app, {*tasks, *(task for live in workers for task in live.tasks)})
     for name in serving:
         if name not in known:
@@ -276,6 +284,10 @@ def _warn_of_names(app: Dueline, known: Collection[str]) -> None:
     for name, schedule, _ in all_schedules(app.engine):
         if (task := schedule.template.task) not in known:
             _log.warning("The schedule %s: %s", name, unknown_text(task))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _slots(names: Sequence[str]) -> dict[str, int | None]:

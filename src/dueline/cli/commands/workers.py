@@ -46,13 +46,14 @@ def list_workers(context: typer.Context) -> None:
     """List live workers.
 
     Shows the queues they serve, the jobs they hold and run, the slots they have lost to handlers
-    that outlive their time limits, and their clock offset.
+    that outlive their time limits, their clock offset, and what they have for jobs with needs.
 
     Example: dueline workers list
     """
     with session_of(context).engine() as engine:
         shown = [worker_entry(worker) for worker in live_workers(engine)]
-        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
+        columns = (*COLUMNS, "has", "free") if any(entry["has"] for entry in shown) else COLUMNS
+        Output.of(context, engine).entries(shown, columns, count=len(shown))
     if not shown:
         note("No live workers.")
 

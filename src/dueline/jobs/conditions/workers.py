@@ -4,10 +4,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from dueline.coordination.worker_registry import Presence, key_of
-from dueline.core.lane import read_key
+from dueline.core.job import Job
+from dueline.core.lane import needs_text, read_key
+from dueline.core.worker_needs import RESERVE_S, lacking, needed_by
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.explanation import Condition, Facts, listed, when
-from dueline.jobs.unknown_tasks import misfit_text, unknown_text
+from dueline.jobs.unknown_tasks import misfit_text, unknown_text, unmet_text
 
 
 def workers_missing(subject: Subject) -> Iterator[Condition]:
@@ -26,9 +28,52 @@ def workers_missing(subject: Subject) -> Iterator[Condition]:
     elif silent:
         yield _silent(subject, silent)
     elif any(worker.is_claiming for worker in subject.serving) and not knowing:
-        yield _unknown(subject)
+        informed = [worker for worker in subject.serving if worker.knows(subject.job)]
+        yield _unmet(subject, informed) if informed else _unknown(subject)
     else:
         yield _none(subject)
+
+
+def resources_busy(subject: Subject) -> Iterator[Condition]:
+    """Yield that all workers that could run a job use what it needs."""
+    job, able = subject.job, subject.able
+    if not able or not all(lacking(job.lane, worker.free) for worker in able):
+        return
+    names = needed_by(job.lane).units
+    uses = (
+        f"{worker.worker} uses {worker.used.get(name, 0)} of {worker.has[name]} {name}"
+        for worker in able
+        for name in names
+    )
+    yield Condition(
+        "resources",
+        needs_text(job.lane),
+        f"it needs {_needs(job)}, and the workers that have it use it for other jobs: "
+        f"{listed(uses)}; after {RESERVE_S} s they leave free for it what it needs",
+        "work",
+        unknown="when these jobs end",
+        facts={**_facts(subject), "needs": needs_text(job.lane)},
+    )
+
+
+def _unmet(subject: Subject, informed: Sequence[Presence]) -> Condition:
+    """Return that no worker has what a job needs."""
+    job = subject.job
+    has = [word for text in _needs(job).split(", ") for word in ("--has", text)]
+    command = shlex.join(["dueline", "worker", "-q", subject.queue, *has])
+    return Condition(
+        "needs",
+        needs_text(job.lane),
+        f"it needs {_needs(job)}, and {unmet_text(job.lane, [worker.has for worker in informed])}; "
+        f"live workers of the queue {subject.queue}: {len(subject.serving)}",
+        "operator",
+        command=command,
+        facts={**_facts(subject), "needs": needs_text(job.lane)},
+    )
+
+
+def _needs(job: Job) -> str:
+    return needs_text(job.lane).replace(",", ", ")
 
 
 def _facts(subject: Subject) -> Facts:
@@ -110,7 +155,7 @@ def _none(subject: Subject) -> Condition:
         names = listed(worker.worker for worker in serving)
         how = "quiet or stopping" if any(worker.is_quiet for worker in serving) else "stopping"
         clause += f" any more: those that did are {how}, and claim nothing ({names})"
-        knows = any(worker.can_run(subject.job) for worker in serving)
+        knows = any(worker.knows(subject.job) for worker in serving)
         if not knows:
             clause += f"; and {unknown_text(key_of(subject.job))}"
     command = _start(subject)

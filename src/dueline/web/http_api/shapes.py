@@ -75,7 +75,7 @@ class NewJob(Input):
     keep: Seconds | None = None
     retry: RetryPolicy | None = None
     headers: dict[str, str] | None = None
-    labels: list[str] | None = None
+    needs: dict[str, str | int] | None = None
     depends_on: DependsOn | None = None
 
 
@@ -156,7 +156,7 @@ class JobDetails(JobSummary, kw_only=True):
     progress: ProgressReport | None
     traceback: str
     unique: str
-    labels: list[str]
+    needs: dict[str, str | int]
     workflow: str
     attempts: list[AttemptSummary]
 

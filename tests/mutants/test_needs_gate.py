@@ -1,0 +1,48 @@
+"""The rules of needs are kept by the code: without each a test fails."""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import pytest
+
+from dueline import Dueline
+from tests.mutants import needs
+from tests.mutants.table import tell
+from tests.mutants.test_gate import Mutant, Named, by, failure
+from tests.stores import test_needs
+from tests.unit.worker import test_resources
+
+
+def an_application() -> Mapping[str, object]:
+    """Give a test its application."""
+    return {"app": Dueline("memory://")}
+
+
+in_memory = partial(Named, given=an_application)
+LARGE = by(test_resources.test_small_jobs_pass_a_large_one_for_thirty_seconds)
+MUTANTS: Final = (
+    Mutant("Y1", needs.a_worker_claims_what_it_cannot_run,
+           in_memory(test_needs.test_only_a_worker_that_has_the_needs_claims_a_job)),
+    Mutant("Y2", needs.a_worker_claims_for_more_than_is_free, LARGE),
+    Mutant("Y2", needs.what_held_jobs_use_does_not_count, LARGE),
+    Mutant("Y3", needs.nothing_is_left_free_for_a_large_job, LARGE),
+    Mutant("Y3", needs.a_large_job_holds_others_back_at_once, LARGE),
+)  # fmt: skip
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+def test_without_its_rule_a_test_fails(
+    mutant: Mutant,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    mutant.breaks(monkeypatch)
+    began_s = time.process_time()
+    error = failure(mutant.noticed)
+    assert error, f"nobody notices: {mutant.breaks.__name__}"
+    assert not isinstance(error, TypeError | AttributeError | NameError), "the patch is wrong"
+    words = f"{mutant.rule:<3} {mutant.breaks.__name__.replace('_', ' ')}"
+    tell(record_property, words, str(mutant.noticed), time.process_time() - began_s)
