@@ -1,6 +1,5 @@
 """The rules of needs are kept by the code: without each a test fails."""
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -9,8 +8,7 @@ import pytest
 
 from dueline import Dueline
 from tests.mutants import needs
-from tests.mutants.table import tell
-from tests.mutants.test_gate import Mutant, Named, by, failure
+from tests.mutants.gate import Mutant, Named, by, caught
 from tests.stores import test_needs
 from tests.unit.worker import test_resources
 
@@ -39,10 +37,4 @@ def test_without_its_rule_a_test_fails(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    mutant.breaks(monkeypatch)
-    began_s = time.process_time()
-    error = failure(mutant.noticed)
-    assert error, f"nobody notices: {mutant.breaks.__name__}"
-    assert not isinstance(error, TypeError | AttributeError | NameError), "the patch is wrong"
-    words = f"{mutant.rule:<3} {mutant.breaks.__name__.replace('_', ' ')}"
-    tell(record_property, words, str(mutant.noticed), time.process_time() - began_s)
+    assert caught(mutant, monkeypatch, record_property), "nobody notices"

@@ -23,7 +23,7 @@ from dueline.core.job import Job
 from dueline.core.option_table import OPTIONS, Option
 from dueline.web import api
 from dueline.web.http_api.shapes import JobDetails, NewJob
-from tests.harness.carried_options import GIVEN, PASSED, expected, given, shown
+from tests.harness.carried_options import PASSED, expected, given, given_for, shown
 from tests.harness.cassandra_node import keyspaces_on_a_node
 from tests.harness.http_api import Program
 from tests.harness.postgres import schemas

@@ -3,13 +3,13 @@
 import pytest
 
 from dueline.core.option_table import Option, Shape
-from tests.harness.carried_options import GIVEN, PASSED, expected
+from tests.harness.carried_options import PASSED, expected, given_for
 from tests.harness.shell import Shell
 
 
 def on_command_line(option: Option, word: str) -> list[str]:
     """Return the words that give the value on the command line."""
-    value = GIVEN[option.shape]
+    value = given_for(option)
     texts = value if option.shape is Shape.WORDS else [f"{key}={value[key]}" for key in value]
     return [part for text in texts for part in (f"--{word}", text)]
 

@@ -14,7 +14,7 @@ from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
 from dueline.core.option_table import Option, Shape
 from dueline.jobs.history import attempts
-from tests.harness.carried_options import GIVEN, PASSED, expected, shown
+from tests.harness.carried_options import PASSED, expected, given_for, shown
 from tests.harness.queues import queues_on
 from tests.harness.spark.writers import new_batch_of, new_jobs_of
 from tests.harness.stepped_store import SteppedMemoryStore
@@ -249,7 +249,7 @@ def test_a_row_has_a_column_for_each_option_that_a_job_carries(option: Option) -
 
     from dueline.spark.writing.rows_to_jobs import Form, check_columns, new_jobs
 
-    value = GIVEN[option.shape]
+    value = given_for(option)
     is_map = option.shape is Shape.PAIRS
     kind = pa.map_(pa.string(), pa.string()) if is_map else pa.list_(pa.string())
     cells = pa.array([list(value.items()) if is_map else value, None, []], kind)

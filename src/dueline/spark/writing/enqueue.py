@@ -20,7 +20,7 @@ from dueline.spark.writing.conflicts import (
     moves,
     reject_elsewhere,
 )
-from dueline.spark.writing.rows_to_jobs import by_id, jobs_of, only, without_repeats
+from dueline.spark.writing.rows_to_jobs import adopt_needs, by_id, jobs_of, only, without_repeats
 from dueline.spark.writing.write_log import Dues, Ledger
 
 CHUNK: Final = 20_000
@@ -124,6 +124,7 @@ def put_all(
             rows = only(some, ids)  # noqa: B023  (called at once)
             asked = [dues[job_id] for job_id in rows.column("id").to_pylist()] if dues else ()
             settings = engine.catalog.settings
+            adopt_needs(engine.catalog, rows)
             made[:] = jobs_of(rows, now_us=enqueued_us, settings=settings, dues=asked)  # noqa: B023
             return made  # noqa: B023
 

@@ -16,17 +16,20 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dueline.core.call_options import CARRIED, CallOptions, Mode, Rule, checked_key
+from dueline.core.call_options import CARRIED, CallOptions, Mode, Rule, checked_key, read_options
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import JSON, OWN_MAX, PAYLOAD_BYTES_MAX, encode
 from dueline.core.errors import BadInput
+from dueline.core.features import NEEDS
 from dueline.core.ids import derived_each
 from dueline.core.job import Job, JobId
-from dueline.core.lane import Lane, bucket_of
+from dueline.core.lane import NEEDS_MARK, Lane, bucket_of, tenant_with_needs
 from dueline.core.option_table import OPTIONS, Shape
+from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import QueueSettings, shard_of
 from dueline.core.tuples import made
 from dueline.core.validation import DUE_AHEAD_US_MAX, check_call, check_due, check_options
+from dueline.core.worker_needs import text_of
 from dueline.jobs.moves import spread_us
 from dueline.spark.writing.keys import GIVEN, UUID_DIGITS, key_in, uuid_of
 
@@ -167,6 +170,9 @@ def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> pa.RecordBatc
         carried = [column(name, _ARROW[_SHAPES[name]]) for name in given]
         cells = [each.to_pylist() for each in (keys, ends, dues, windows, *carried)]
         opts = pa.array([_opts(row, given, form) for row in zip(*cells, strict=True)])
+        if "needs" in names:
+            places = zip(tenants.to_pylist(), opts.to_pylist(), strict=True)
+            tenants = pa.array([tenant_with_needs(name, _needs(some)) for name, some in places])
     ids = pa.array(_ids(batch, form, queues), pa.binary())
     cells = [ids, queues, tasks, codecs, bodies, dues, priorities, tenants, opts, windows]
     return pa.RecordBatch.from_arrays(cells, schema=NEW_JOBS)
@@ -399,6 +405,16 @@ def _opts(row: Sequence[Any], given: Sequence[str], form: Form) -> bytes:
     options = CallOptions(expires_us, unique, **carried)
     check_options(options, (due_us or 0) + window_us, window_us)
     return options.to_bytes()
+
+
+def _needs(opts: bytes) -> str:
+    return text_of(read_options(opts).needs)
+
+
+def adopt_needs(catalog: Catalog, some: pa.RecordBatch) -> None:
+    """Name the feature of needs in the store before the first job that has some."""
+    if any(NEEDS_MARK in tenant for tenant in some.column("tenant").unique().to_pylist()):
+        catalog.adopt(NEEDS)
 
 
 def _check_bodies(codecs: pa.Array, bodies: pa.Array, tasks: pa.Array) -> None:

@@ -36,6 +36,7 @@ from dueline.spark.writing.enqueue import CHUNK, Written, rows_elsewhere, split,
 from dueline.spark.writing.rows_to_jobs import (
     NEW_JOBS,
     Form,
+    adopt_needs,
     by_id,
     chunks_of,
     in_order,
@@ -116,6 +117,7 @@ def publish(
                 reject_elsewhere(split(rows, repeats) | found)
             if on_conflict == REJECT:
                 reject(alive)
+            adopt_needs(engine.catalog, new)
             made = jobs_of(new, now_us=now_us, settings=engine.catalog.settings)
             group = with_keys(unique, made)
         except Conflict:
