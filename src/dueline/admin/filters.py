@@ -10,7 +10,7 @@ from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
 from dueline.jobs.counts import WAITING_STATES
 
-STATES: Final = (*WAITING_STATES, "dead", *ENDED_STATES[:2], "lost")
+STATES: Final = (*WAITING_STATES, "dead", "uncertain", *ENDED_STATES[:2], "lost")
 """All states by which jobs can be searched."""
 
 FILTER_CHARACTERS_MAX: Final = 500

@@ -37,6 +37,7 @@ from dueline.jobs.function_list import inbox_of
 from dueline.jobs.history_batch import ids_in
 from dueline.jobs.parked_functions import wake
 from dueline.jobs.unique import rule_of
+from dueline.tasks import sections
 
 PARTITION: Final = "moves"
 KEEP_US: Final = 30 * DAY_US
@@ -183,6 +184,8 @@ class Portions:
         for job_id in cancel_requests.asked(source, [row.id for row in began]):
             version = self._target.ids.token()
             cancel_requests.remember(target, job_id, now_us=now_us, version=version)
+        marks = of_partitions(source, (sections.partition_of(row.id) for row in began))
+        put_new(target, marks)  # those of sections that ended are kept longer than needed
         dependencies.copy_known(self._source, self._target, taken)
         self._copy_functions([row for row in taken if durable_place(row) is not None])
 

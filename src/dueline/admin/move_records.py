@@ -42,7 +42,9 @@ namespaces of blobs, and what operators did."""
 REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION, "queues"})
 """Kinds that are copied with what they belong to."""
 
-WITH_JOBS: Final = frozenset({"progress", "cancels", "durable", "functions", "dependents"})
+WITH_JOBS: Final = frozenset(
+    {"progress", "cancels", "durable", "functions", "dependents", "sections"}
+)
 """Kinds that are copied with the rows of their jobs, and otherwise are of no use."""
 
 LEASES: Final = "leases"

@@ -40,6 +40,7 @@ from dueline.jobs.bulk import (
     retry_all,
     sum_of,
 )
+from dueline.jobs.hand_settlement import settle_dead
 from dueline.jobs.moves import conflict_error
 from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
@@ -161,6 +162,13 @@ class Operations:
             job_id.hex(),
             lambda: self._queues.cancel(job_id, by_force=by_force),
         )
+
+    def settle(self, job_id: JobId, value: bytes) -> None:
+        """End a dead-letter job as done, with a result as JSON.
+
+        Raises: As `settle_dead`.
+        """
+        self._recorded("settle", job_id.hex(), lambda: settle_dead(self._queues, job_id, value))
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
         """Change when a waiting job is due.

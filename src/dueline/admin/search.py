@@ -19,6 +19,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
 from dueline.core.pagination import LANES_AT_ONCE, PAGES_AT_ONCE, first_of_each, parts_of, scan_each
+from dueline.core.retry import is_uncertain
 from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts, is_end
 
@@ -46,7 +47,8 @@ class JobFilter:
     row. tag: one of their tags; history keeps none. but: tenants to exclude. priority_min,
     priority_max: both inclusive. error: a part of the error, in any case. worker: the first
     characters of the worker's id. text: a part of the task or the error, or the first digits of
-    the id. In a task, * stands for any characters.
+    the id. In a task, * stands for any characters. is_uncertain: only dead jobs with that verdict;
+    set it by the state "uncertain".
     """
 
     state: str | None = None
@@ -61,6 +63,13 @@ class JobFilter:
     error: str | None = None
     worker: str | None = None
     text: str | None = None
+    is_uncertain: bool = False
+
+    def __post_init__(self) -> None:
+        """Take the state "uncertain" as dead with that verdict."""
+        if self.state == "uncertain":
+            object.__setattr__(self, "state", "dead")
+            object.__setattr__(self, "is_uncertain", True)
 
     def fits(self, job: Job, now_us: int) -> bool:
         """Return whether a job with a row matches; of its lane not the queue is checked."""
@@ -74,6 +83,7 @@ class JobFilter:
                 or self._has_text(job.id.hex(), job.task, read_epitaph(job.error)[0])
             )
             and self.state in (None, status_of(job, now_us))
+            and (not self.is_uncertain or is_uncertain(job.error))
             and (self.tag is None or self.tag in tags_of(job))
         )
 

@@ -292,22 +292,13 @@ class Dueline(
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = handler_of(
-                function,
-                batch,
-                name=task_name(function, name),
-                retry=retry,
-                timeout_us=timeout_us,
-                kill_after_us=kill_after_us,
-                payloads=self.payloads,
-                codec=codec,
-                limits=limits,
-                needs=needs,
+                function, batch, name=task_name(function, name), retry=retry,
+                timeout_us=timeout_us, kill_after_us=kill_after_us, payloads=self.payloads,
+                codec=codec, limits=limits, needs=needs,
                 requires=required_by(requires, task_name(function, name), queue),
-                join=self.join,
-                middleware=middleware,
-                logs=logs,
-                large=large,
-            )
+                join=self.join, engine_of=lambda: self.engine,
+                middleware=middleware, logs=logs, large=large,
+            )  # fmt: skip
             return self._add_task(handler, options, unique)
 
         return register if function is None else register(function)

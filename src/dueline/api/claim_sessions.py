@@ -182,7 +182,8 @@ class ClaimSession:
     def _fit(self, taken: Sequence[ClaimedJob]) -> Sequence[HandedJob]:
         """End or defer claimed jobs that do not run; return the others."""
         now_us = self._engine.time.latest_us()
-        sorted_ = triage(taken, self._engine.catalog.settings, now_us)
+        settings, open_in = self._engine.catalog.settings, self._settler.open_sections
+        sorted_ = triage(taken, settings, now_us, open_in)
         self._settler.complete(sorted_.decided)
         self._settler.record_crashes(sorted_.died)
         self._settler.end(sorted_.over)

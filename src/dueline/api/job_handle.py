@@ -13,17 +13,19 @@ from dueline.core.attempt import read_epitaph
 from dueline.core.blobs import whole
 from dueline.core.call_options import carried_by, headers_of, tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
-from dueline.core.codec import AS_JSON, DAMAGE, decode_result
+from dueline.core.codec import AS_JSON, DAMAGE, decode_result, encode_result
 from dueline.core.errors import BadInput, JobFailed
-from dueline.core.job import JobId
+from dueline.core.job import JobId, State
 from dueline.core.lane import living_queue
 from dueline.core.logging import log
+from dueline.core.retry import is_uncertain
 from dueline.core.worker_needs import shown
 from dueline.durable import generations, sending
 from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
+from dueline.jobs.hand_settlement import settle_dead
 from dueline.jobs.queue import Found, Queues
 from dueline.jobs.unknown_tasks import known_tasks, misfit_text, unknown_text
 from dueline.tasks.familiar_words import JOB_METHODS, unknown_attribute
@@ -71,6 +73,18 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist, or its result has expired.
         """
         return self._queues.find(self._id).status
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether the job is dead since an attempt ended in a section that must not repeat.
+
+        See `ctx.not_repeatable`. An operator decides: `retry`, `settle` or delete.
+
+        Raises:
+            NotFound: The job does not exist, or its result has expired.
+        """
+        row = self._queues.find(self._id).row
+        return row is not None and row.state == State.DEAD and is_uncertain(row.error)
 
     def _read(self) -> tuple[bool, Found]:
         found = self._queues.find(self._id)
@@ -295,6 +309,21 @@ class Job(Handle[R_co]):
         """
         self._queues.retry(self._id)
 
+    def settle(self, value: Any = None) -> None:  # noqa: ANN401
+        """End a dead-letter job as done, with a result that is known by other means.
+
+        What waits for the job goes on: the next steps of its workflow, and its dependents.
+
+        Args:
+            value: The result, a plain value.
+
+        Raises:
+            NotFound: The job does not exist.
+            Conflict: The job is not dead, or is a durable function.
+            BadInput: The value cannot be written as JSON, or is too large.
+        """
+        settle_dead(self._queues, self._id, encode_result(value, "the job"))
+
     def reset(self, *, to: int | None = None, as_new: bool = False) -> "Job[R_co]":
         """Continue a waiting, stopped or dead durable function after a position of its log.
 
@@ -327,6 +356,7 @@ class Job(Handle[R_co]):
     aretry = twin(retry)
     areschedule = twin(reschedule)
     asignal = twin(signal)
+    asettle = twin(settle)
 
 
 def decoded(queues: Queues, values: Sequence[str], kind: Any) -> Sequence[Any]:  # noqa: ANN401

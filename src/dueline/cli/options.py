@@ -40,7 +40,16 @@ def argument(metavar: str, text: str) -> Any:  # noqa: ANN401  (Typer's)
 
 
 State = Literal[
-    "scheduled", "ready", "running", "retrying", "dead", "done", "cancelled", "expired", "lost"
+    "scheduled",
+    "ready",
+    "running",
+    "retrying",
+    "dead",
+    "uncertain",
+    "done",
+    "cancelled",
+    "expired",
+    "lost",
 ]
 StateOption = Annotated[
     State | None, typer.Option("--state", help="Only jobs in this state; default: unfinished jobs.")

@@ -78,6 +78,12 @@ class Crashed(NamedTuple):
     detail: str
 
 
+class Uncertain(NamedTuple):
+    """The attempt ended in a section that must not repeat: the job does not run again."""
+
+    detail: str
+
+
 class Expired(NamedTuple):
     """The job expired before its handler was called."""
 
@@ -86,10 +92,12 @@ class GivenBack(NamedTuple):
     """The worker released the job unfinished; this does not count as an attempt.
 
     misfit: why its arguments do not fit the handler: it waits for a worker that can take them.
+    may_have_run: its handler may have been called.
     """
 
     after_us: int = 0
     misfit: str = ""
+    may_have_run: bool = False
 
 
 class Stop(NamedTuple):
@@ -191,7 +199,17 @@ class Each(NamedTuple):
 
 
 Ending = (
-    Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Parked | Settled | Each
+    Done
+    | Failed
+    | Snoozed
+    | Cancelled
+    | Crashed
+    | Uncertain
+    | Expired
+    | GivenBack
+    | Parked
+    | Settled
+    | Each
 )
 
 

@@ -35,7 +35,11 @@ NEEDS: Final = "needs of workers"
 """Named before the first job that needs something of a worker: older versions would read a limit.
 """
 
-KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS})
+SECTIONS: Final = "sections that must not repeat"
+"""Named before the first mark of a section: older versions would run a job again that died in one.
+"""
+
+KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS, SECTIONS})
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

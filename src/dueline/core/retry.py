@@ -20,6 +20,7 @@ from dueline.core.attempt import (
     Parked,
     Settled,
     Snoozed,
+    Uncertain,
     epitaph_of,
 )
 from dueline.core.clock import DAY_US, SECOND_US, SPAN_US_MAX
@@ -256,7 +257,7 @@ class RetryLater:
 Decision = Outcome | RetryLater
 
 
-def decide(  # noqa: PLR0912  (one case for each kind of ending)
+def decide(  # noqa: C901, PLR0912  (one case for each kind of ending)
     ended: Ended, retry: Retry, chance: float, *, is_once: bool = False
 ) -> Decision:
     """Return the outcome of a job after an attempt, or when it runs again.
@@ -302,6 +303,8 @@ def decide(  # noqa: PLR0912  (one case for each kind of ending)
             return RetryLater(
                 now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
             )
+        case Uncertain(detail):
+            return uncertain(detail, now_us)
         case Settled() | Each():
             raise AssertionError("settled attempts and batches are not decided here")
 
@@ -365,12 +368,29 @@ def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
     return Outcome("dead", now_us, error=_cut(f"{POISON}{crashes} workers died on it. {detail}"))
 
 
+UNCERTAIN: Final = "Uncertain: "
+"""Start of the error of a job that is dead since nobody knows how far a section of it came."""
+
+
+def uncertain(detail: str, now_us: int) -> Outcome:
+    """Return the outcome of a job whose attempt ended in a section that must not repeat."""
+    return Outcome("dead", now_us, error=_cut(f"{UNCERTAIN}{detail}"))
+
+
+def is_uncertain(error: str) -> bool:
+    """Return whether the error of a dead-letter job says that a section of it did not end."""
+    return error.startswith(UNCERTAIN)
+
+
 def with_cancel_request(decision: Decision, now_us: int) -> Decision:
     """Return the decision for a job whose cancellation was requested before it (rule P11).
 
-    A success stays one. Otherwise the job is cancelled, whatever else it would become.
+    A success stays one, and what is uncertain is left to an operator. Otherwise the job is
+    cancelled, whatever else it would become.
     """
-    if isinstance(decision, Outcome) and decision.state in ("done", "cancelled"):
+    if isinstance(decision, Outcome) and (
+        decision.state in ("done", "cancelled") or is_uncertain(decision.error)
+    ):
         return decision
     text = f"Cancellation was requested. {decision.error}".rstrip()
     return Outcome("cancelled", now_us, error=_cut(text))

@@ -15,7 +15,16 @@ from dueline.foresight.rates import QueueRates
 from dueline.foresight.target import Target
 
 Kind = Literal[
-    "shard", "budget", "tenant", "failures", "forecast", "stopped", "dead", "paused", "import"
+    "shard",
+    "budget",
+    "tenant",
+    "failures",
+    "forecast",
+    "stopped",
+    "dead",
+    "paused",
+    "import",
+    "uncertain",
 ]
 Facts = Mapping[str, int | float | str]
 

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
+from operator import attrgetter
 from shlex import quote
 from typing import Final
 
 from dueline.core.attempt import read_epitaph
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.job import JobId
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of, dead_queue
+from dueline.core.retry import is_uncertain
 from dueline.core.text import one_line
 from dueline.foresight.alerts import Condition
 from dueline.foresight.rates import WINDOWS_US, Sums
@@ -36,6 +38,9 @@ LANES_MAX: Final = 500
 ROWS_MAX: Final = 1_000
 """Maximum number of lanes of a queue, and of rows of a lane, that are counted at a time."""
 
+UNCERTAIN_US: Final = 300 * SECOND_US
+"""How long the last job that is uncertain holds the alert."""
+
 _WINDOW: Final = 1
 _ERROR_CHARACTERS_MAX: Final = 120
 
@@ -51,6 +56,8 @@ class DeadPast:
       grows: Whether the alert is held by what was counted last.
       tasks: Number of the last ones, by task.
       error: Of the last one.
+      uncertain: Number of those that ended in sections that must not repeat, while the alert for
+        them is raised. uncertain_us: When the last one of them was counted.
     """
 
     at_us: int
@@ -59,6 +66,8 @@ class DeadPast:
     grows: bool = False
     tasks: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    uncertain: int = 0
+    uncertain_us: int = 0
 
 
 def look_at(
@@ -68,9 +77,37 @@ def look_at(
     until_us = now_us - SETTLED_US
     if before is None or until_us <= before.at_us:
         return before or DeadPast(until_us), []
-    tasks, error = _counted(engine, queue, before.at_us, until_us)
-    past = after(before, tasks, error or before.error, until_us, is_raised=is_raised)
-    return past, [_condition(queue, past)] if past.grows else []
+    rows = _counted(engine, queue, before.at_us, until_us)
+    tasks = Counter(row.task for row in rows)
+    last = max(rows, key=attrgetter("at_us")).error if rows else ""
+    error = one_line(read_epitaph(last)[0])[:_ERROR_CHARACTERS_MAX] or before.error
+    past = after(before, tasks, error, until_us, is_raised=is_raised)
+    past = _with_uncertain(past, before, sum(is_uncertain(row.error) for row in rows))
+    return past, [
+        *([_condition(queue, past)] if past.grows else []),
+        *([_of_uncertain(queue, past)] if past.uncertain else []),
+    ]
+
+
+def _with_uncertain(past: DeadPast, before: DeadPast, more: int) -> DeadPast:
+    """Count jobs that are uncertain, until none was counted for UNCERTAIN_US."""
+    last_us = past.at_us if more else before.uncertain_us
+    is_held = past.at_us - last_us <= UNCERTAIN_US
+    return replace(past, uncertain=before.uncertain + more if is_held else 0, uncertain_us=last_us)
+
+
+def _of_uncertain(queue: str, past: DeadPast) -> Condition:
+    what = "job ended in a section that must not repeat, and waits"
+    if past.uncertain > 1:
+        what = "jobs ended in sections that must not repeat, and wait"
+    return Condition(
+        "uncertain",
+        queue,
+        "",
+        f"{past.uncertain} {what} for an operator.",
+        f"dueline jobs list --state uncertain --queue {quote(queue)}",
+        {"uncertain": past.uncertain},
+    )
 
 
 def after(
@@ -92,12 +129,10 @@ def after(
     return replace(past, sums=sums._replace(day=day), rate=rate, grows=True)
 
 
-def _counted(
-    engine: Engine, queue: str, since_us: int, until_us: int
-) -> tuple[dict[str, int], str]:
-    """Return how many jobs became dead-letter jobs, by task, and the error of the last one."""
-    tasks: Counter[str] = Counter()
-    last, seen = (since_us, ""), set[Lane]()
+def _counted(engine: Engine, queue: str, since_us: int, until_us: int) -> list[Job]:
+    """Return the rows of the jobs that became dead-letter jobs in a period."""
+    found: list[Job] = []
+    seen = set[Lane]()
     name, width_us = dead_queue(queue), engine.catalog.settings(queue).width_us
     first, position = bucket_of(since_us, width_us), (since_us, JobId(b"\xff" * 16))
     for page in engine.pages_of(name, bucket_of(until_us, width_us)):
@@ -105,11 +140,9 @@ def _counted(
             if lane.bucket < first or lane in seen or len(seen) >= LANES_MAX:
                 continue
             seen.add(lane)
-            rows = engine.store.scan(lane, after=position, until_us=until_us, limit=ROWS_MAX).jobs
-            tasks.update(row.task for row in rows)
-            if rows and rows[-1].at_us >= last[0]:
-                last = rows[-1].at_us, rows[-1].error
-    return dict(tasks), one_line(read_epitaph(last[1])[0])[:_ERROR_CHARACTERS_MAX]
+            rows = engine.store.scan(lane, after=position, until_us=until_us, limit=ROWS_MAX)
+            found += rows.jobs
+    return found
 
 
 def _condition(queue: str, past: DeadPast) -> Condition:

@@ -13,6 +13,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.clock import Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.features import SECTIONS
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
@@ -24,6 +25,7 @@ from dueline.jobs.counts import Counts, count
 from dueline.jobs.group_cancellation import advance
 from dueline.jobs.parked_functions import may_have_begun
 from dueline.jobs.queue import Queues
+from dueline.tasks import sections
 from dueline.workflows.records import Layouts
 
 PAGE = 500
@@ -124,6 +126,8 @@ def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Delete dead-letter jobs, page by page; they cannot be retried any more."""
     for page in parts_of(rows, PAGE):
         done = sum(engine.store.settle([Drop(row) for row in page]))
+        if engine.catalog.features.has(SECTIONS):
+            sections.withdraw(engine.store, page)
         yield BulkResult(done=done, left=len(page) - done)
 
 

@@ -11,6 +11,7 @@ from dueline.core.durations import span_text
 from dueline.core.errors import NotFound
 from dueline.core.job import Job, JobId, State, is_away
 from dueline.core.job_status import ahead_of, status_of
+from dueline.core.retry import UNCERTAIN, is_uncertain
 from dueline.jobs import cancel_requests
 from dueline.jobs.conditions import held
 from dueline.jobs.conditions.limits import busy_limits
@@ -233,6 +234,13 @@ def _of_outcome(job_id: JobId, outcome: Outcome, now_us: int) -> Explanation:
 def _of_dead(job_id: JobId, ended_us: int, error: str, now_us: int) -> Explanation:
     command = f"dueline dead retry {job_id.hex()}"
     clause = f"it has been dead since {when(ended_us, now_us)} because of {line(error)}"
+    if is_uncertain(error):
+        clause = (
+            f"it has been uncertain since {when(ended_us, now_us)}: "
+            f"{line(error.removeprefix(UNCERTAIN)).rstrip('.')}; nobody knows how far it came, so "
+            f"an operator decides: `dueline dead retry`, `dueline jobs settle` or `dueline dead "
+            f"purge`, with {job_id.hex()}"
+        )
     facts: Facts = {"ended_us": ended_us, "error": error}
     dead = Condition("dead", job_id.hex(), clause, "operator", command=command, facts=facts)
     return explanation_of("", [dead])

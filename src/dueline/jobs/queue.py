@@ -24,6 +24,7 @@ from dueline.core.errors import (
     StoreUnavailable,
     Unknown,
 )
+from dueline.core.features import SECTIONS
 from dueline.core.job import Job, JobId, State, copies_of
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
@@ -44,6 +45,7 @@ from dueline.jobs.sending import Send, send_again
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.limits.definitions import LimitDefinitions
+from dueline.tasks import sections
 from dueline.workflows.records import Layouts
 
 _PAGE = 500
@@ -417,7 +419,7 @@ class Queues:
                 raise conflict_error(job_id, "retried", "started and delivered at most once")
             if not repeats_failure:
                 ask_to_go_on(self.engine, row)
-            if cancel_requests.withdraw(self._store, [row]) and self._redrive(row):
+            if self._withdraw([row]) and self._redrive(row):
                 return
         raise conflict_error(job_id, "retried", "changing")
 
@@ -513,10 +515,10 @@ class Queues:
         for row in [row for row in undecided if row.opts and row.state == State.DEAD]:
             with suppress(Conflict):  # its unique key is taken, or its compensations ran
                 ask_to_go_on(self.engine, row)
-                if cancel_requests.withdraw(self._store, [row]):
+                if self._withdraw([row]):
                     count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
-            some = cancel_requests.withdraw(self._store, plain[start : start + _PAGE])
+            some = self._withdraw(plain[start : start + _PAGE])
             for row in some:
                 ask_to_go_on(self.engine, row)
             moves = [self.redrive(row) for row in some]
@@ -526,6 +528,15 @@ class Queues:
             self.engine.wake(map(place_of, moves))
             self._catalog.used(row.lane for row in some)
         return count
+
+    def _withdraw(self, rows: Sequence[Job]) -> Sequence[Job]:
+        """Delete what keeps jobs from running again; return the rows of the jobs that can run."""
+        rows = cancel_requests.withdraw(self._store, rows)
+        if dead := [row for row in rows if row.state == State.DEAD]:
+            self._catalog.expect_here(living_queue(dead[0].lane.queue))
+            if self._catalog.features.has(SECTIONS):
+                sections.withdraw(self._store, dead)
+        return rows
 
     def _count_again(self, rows: Sequence[Job]) -> None:
         """Note that dead jobs of batches run again, unless they have ended since (rule I4)."""

@@ -7,11 +7,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, get_type_hints
 
-from dueline.core.attempt import Ending
+from dueline.core.attempt import Cancelled, Done, Ending, Failed, Uncertain
 from dueline.core.call_options import headers_of
 from dueline.core.clock import to_datetime
 from dueline.core.codec import unknown_kind
 from dueline.core.constraints import check_value, integer
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.lane import tenant_of
@@ -37,6 +38,7 @@ from dueline.tasks.progress import (
     report_of,
 )
 from dueline.tasks.raised import Cancel, RetryRequested, asked_wait_us
+from dueline.tasks.sections import Section, marks_of
 
 T = TypeVar("T")
 
@@ -100,6 +102,7 @@ class Context:
         "_job",
         "_reported",
         "_said",
+        "_section",
         "_started_us",
         "attempt",
         "job_id",
@@ -130,6 +133,7 @@ class Context:
         self._handler = handler
         self._started_us = started_us
         self._finishing: Finishing | None = None
+        self._section: Section | None = None
 
     @property
     def due(self) -> datetime:
@@ -333,6 +337,46 @@ class Context:
             )
         return value
 
+    def not_repeatable(self) -> Section:
+        """Mark a section that must not repeat: `with ctx.not_repeatable():`, or `async with`.
+
+        The section is marked durably before its body begins, and its end is recorded durably after
+        it. If the attempt ends in the body, since its worker dies, loses the claim, stops or
+        reaches the time limit, the job does not run again. It becomes a dead-letter job whose error
+        begins with "Uncertain:", and an operator decides: `retry`, `settle` or delete.
+
+        An exception that the body raises ends the section: the attempt fails as usual, and a retry
+        may enter it. After a section that ended normally, a later attempt does not enter one again:
+        entering raises, and the job is uncertain. Ask `has_section_ended` first to skip it.
+
+        In a plain call of the function nothing is marked.
+
+        Raises:
+          BadInput: this is a durable function; or, on entering, a section is open.
+          LeaseLost: on entering, the claim was lost. Do not catch it.
+          StoreUnavailable: on entering or leaving, the store does not answer. On leaving, the job
+            is uncertain.
+        """
+        if self._handler.is_durable:
+            raise BadInput(
+                "A durable function has no sections that must not repeat.",
+                hint="Use ctx.step(function, once=True).",
+            )
+        if self._section is None:
+            engine = self._handler.engine_of() if self._job.is_claimed() else None
+            self._section = Section(engine, self._job)
+        return self._section
+
+    def has_section_ended(self) -> bool:
+        """Return whether a section that must not repeat ended in an earlier attempt of the job.
+
+        It is known for 30 days, and until an operator retries the job as a dead-letter job.
+        """
+        if not self._job.is_claimed():
+            return False
+        marks = marks_of(self._handler.engine_of().store, self.job_id)
+        return any(mark.fence != self.fence and not mark.is_open for mark in marks)
+
     def _joined(self, tx: object) -> Finishing | None:
         """Return the transaction that finishes the job; None in a plain call."""
         if not self._job.is_claimed():
@@ -348,13 +392,29 @@ class Context:
         """Take what counts the steps of durable functions; other jobs have none."""
 
     def ending_after(self, ending: Ending) -> Ending:
-        """Return how the attempt ends, as its handler has ended; durable functions decide it."""
-        return ending
+        """Return how the attempt ends, as its handler has ended.
+
+        Unless it succeeded, an open section makes it uncertain. Durable functions decide it.
+        """
+        section = self._section
+        if section is None or isinstance(ending, Done):
+            return ending
+        if section.is_open:
+            return Uncertain(
+                f"Its attempt ended in a section that must not repeat: {_word(ending)}"
+            )
+        return Uncertain(section.refusal) if section.refusal else ending
 
     @property
     def is_settled(self) -> bool:
         """Whether the job was finished in a transaction that is committed."""
         return self._finishing is not None and self._finishing.is_committed
+
+
+def _word(ending: Ending) -> str:
+    if isinstance(ending, Failed):
+        return f"{ending.error_type}: {ending.message}".rstrip(": ")
+    return "it was cancelled." if isinstance(ending, Cancelled) else "its worker stopped."
 
 
 Middleware = Callable[
@@ -399,7 +459,7 @@ class Handler(HandlerCodec):
         codec: Codec of its arguments, None for the default of the application.
         limits: See `limit_names.read_limits`.
         join: Gives the transaction of an object that is passed to `Context.finish`.
-        middleware: Functions that wrap its calls, outermost first.
+        engine_of: Returns the engine of the application.
         logs: Of which attempts its log is kept.
         large: Size in bytes above which its arguments and results are blobs; None for that of the
             application.
@@ -415,6 +475,7 @@ class Handler(HandlerCodec):
     """Whether the function is suspended and replayed."""
 
     __slots__ = (
+        "engine_of",
         "function",
         "is_async",
         "join",
@@ -444,6 +505,7 @@ class Handler(HandlerCodec):
         needs: object = None,
         requires: Requirements | None = None,
         join: Join | None = None,
+        engine_of: Callable[[], Engine] | None = None,
         middleware: object = (),
         logs: KeptLogs = "off",
         large: int | None = None,
@@ -453,6 +515,7 @@ class Handler(HandlerCodec):
         self.large = large
         self.name = name
         self.join = join or _no_transaction
+        self.engine_of = engine_of or _no_engine
         self.function = function
         self.retry = retry
         self.timeout_us = timeout_us
@@ -508,6 +571,10 @@ class Handler(HandlerCodec):
             return limits_of_call(self.limits, self.arguments.named(*self.read(codec, body)))
         except BadInput:  # the run of the job reports it
             return ()
+
+
+def _no_engine() -> NoReturn:
+    raise BadInput("This worker has no store for sections that must not repeat.")
 
 
 def _no_transaction(_tx: object, _queue: str) -> NoReturn:

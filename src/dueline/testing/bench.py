@@ -244,7 +244,8 @@ class _Engine:
         if not taken:
             return self._run_gathered(counts, raises=raises)
         now_us = self._queues.engine.time.latest_us()
-        found = triage(taken, self._queues.engine.catalog.settings, now_us)
+        settings, open_in = self._queues.engine.catalog.settings, self._settler.open_sections
+        found = triage(taken, settings, now_us, open_in)
         self._settler.complete(found.decided)
         self._settler.record_crashes(found.died)
         self._settler.end(found.over)

@@ -28,6 +28,7 @@ _NOTICES = {
     "reset": "The function continues after this call.",
     "forked": "Began this function with the records.",
     "rescheduled": "Rescheduled: {n}.",
+    "settled": "Done with the result: {n}.",
     "deleted": "Deleted: {n}.",
     "again": "Enqueued again as new jobs: {n}.",
     "paused": "Paused. Workers stop claiming within five seconds.",

@@ -308,10 +308,11 @@ class ChildHandle:
                 ending = Cancelled(BY_FORCE)
                 if given.chunk:
                     rest = self._members(given) - forced
-                    released = [(claim, GivenBack()) for claim in rest]
+                    released = [(claim, GivenBack(may_have_run=True)) for claim in rest]
                     ending = Each([*((claim, ending) for claim in forced), *released])
             else:
-                ending = GivenBack() if self._is_killed else Crashed(detail)
+                is_beside = self._is_killed  # it ran next to a handler that was ended
+                ending = GivenBack(may_have_run=True) if is_beside else Crashed(detail)
             all_ended.append(Ended(given.job, ending, started[claim] + offset_us, now_us))
         return waiting, all_ended
 

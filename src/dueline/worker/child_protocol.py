@@ -15,6 +15,7 @@ from dueline.core.attempt import (
     GivenBack,
     Settled,
     Snoozed,
+    Uncertain,
 )
 from dueline.core.codec import pack, unpack
 from dueline.core.job import Claim, Job, JobId
@@ -120,7 +121,9 @@ Message = (
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
     kind.__name__: kind
-    for kind in (Done, Failed, Snoozed, Cancelled, Crashed, Expired, GivenBack, Settled)
+    for kind in (
+        *(Done, Failed, Snoozed, Cancelled, Crashed, Uncertain, Expired, GivenBack, Settled),
+    )
 }
 
 

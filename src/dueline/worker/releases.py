@@ -28,7 +28,7 @@ def released(
     """
     for job in jobs:
         if job in held:
-            ending: Ending = GivenBack(max(0, dues.get(job.id, 0) - now_us))
+            ending: Ending = GivenBack(max(0, dues.get(job.id, 0) - now_us), may_have_run=may_run)
             if may_run and settings(job.lane.queue).is_once:
                 ending = Crashed(STOPPED_FIRST)
             yield Ended(job, ending, 0, now_us)

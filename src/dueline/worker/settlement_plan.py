@@ -17,6 +17,7 @@ from dueline.core.attempt import (
     Outcome,
     Parked,
     Snoozed,
+    Uncertain,
     misfit_of,
 )
 from dueline.core.call_options import THROTTLED, CallOptions
@@ -118,7 +119,7 @@ def _end(attempted: Attempted, outcome: Outcome) -> Planned:
         ran = ended._replace(started_us=0) if isinstance(ended.ending, Expired) else ended
         attempt = attempt_of(ran, outcome=outcome.state, error=outcome.error)
     job = ended.job
-    if outcome.state == "dead" and isinstance(ended.ending, Crashed):
+    if outcome.state == "dead" and isinstance(ended.ending, Crashed | Uncertain):
         job = job._replace(crashes=job.crashes + 1)
     elif outcome.state == "dead":
         job = job._replace(errors=job.errors + 1)

@@ -1,15 +1,17 @@
 """Stores how attempts end, as verdicts and effects. Hot path: the benchmark `default`."""
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.attempt import (
+    Cancelled,
+    Crashed,
     Done,
     Ended,
     Expired,
@@ -19,6 +21,7 @@ from dueline.core.attempt import (
     Parked,
     Settled,
     Snoozed,
+    Uncertain,
     misfit_of,
 )
 from dueline.core.batch_ids import has_batched
@@ -26,8 +29,8 @@ from dueline.core.call_options import read_options
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
-from dueline.core.errors import StoreCorrupt, StoreUnavailable
-from dueline.core.job import Claim, Job
+from dueline.core.errors import JobTimeout, StoreCorrupt, StoreUnavailable
+from dueline.core.job import Claim, Job, JobId
 from dueline.core.lane import bucket_of, limits_of, read_key, task_of
 from dueline.core.logging import log
 from dueline.core.retry import with_cancel_request
@@ -43,6 +46,7 @@ from dueline.jobs.decisions import Decision, group_of
 from dueline.jobs.history import record_deaths
 from dueline.jobs.unknown_tasks import known_tasks
 from dueline.limits.suspension import suspend
+from dueline.tasks import sections
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
@@ -105,6 +109,7 @@ class Settler:
             if name in self.batch_handlers
             or (one.takes_context or one.middleware or self._hooks.middleware)
         )
+        self._plain_tasks = frozenset(handlers.keys() - self.context_tasks)
         self._given_fences = frozenset(
             name for name in self.context_tasks if not handlers[name].is_durable
         )
@@ -139,6 +144,8 @@ class Settler:
             ended = self._unsettled(ended)
         if Snoozed in kinds:
             self._throttle(ended)
+        if kinds & _DOUBTFUL:
+            ended = self._with_sections(ended)
         if GivenBack in kinds:
             ended = self._with_misfits(ended)
         is_one = self._engine.store.transactional and len(ended) + len(started) > 1
@@ -285,6 +292,24 @@ class Settler:
             why += f" No live worker has been able to take them for {span_text(wait_us)}."
         return attempt._replace(ending=Failed("BadInput", why, "", retry=False))
 
+    def _with_sections(self, ended: Sequence[Ended]) -> Sequence[Ended]:
+        """End jobs as uncertain whose attempts were ended from outside, in a section (rule P14)."""
+        doubtful = [attempt.job for attempt in ended if _is_from_outside(attempt)]
+        opened = self.open_sections(doubtful) if doubtful else {}
+        if not opened:
+            return ended
+        return [
+            attempt._replace(ending=Uncertain(opened[attempt.job.id]))
+            if _is_from_outside(attempt) and attempt.job.id in opened
+            else attempt
+            for attempt in ended
+        ]
+
+    def open_sections(self, jobs: Iterable[Job]) -> Mapping[JobId, str]:
+        """Return the open sections of jobs, as words; handlers without a context have none."""
+        some = [job for job in jobs if job.task not in self._plain_tasks]
+        return sections.open_in(self._engine.store, some) if some else {}
+
     def _throttle(self, ended: Sequence[Ended]) -> None:
         """Close the limits of jobs whose handlers request it, before their endings are stored."""
         for attempt in ended:
@@ -374,6 +399,23 @@ class Settler:
 
 _job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
 _task_of, _opts_of = field(Job, "task"), field(Job, "opts")
+
+
+_DOUBTFUL: Final = frozenset({Crashed, Cancelled, Failed, GivenBack})
+"""Endings of attempts that a worker may have ended from outside."""
+
+
+def _is_from_outside(attempt: Ended) -> bool:
+    """Return whether an attempt may have been ended while its handler ran, whatever it did then.
+
+    A handler that ends by itself says whether a section of it is open, see `Context.ending_after`.
+    """
+    ending = attempt.ending
+    if isinstance(ending, Failed):
+        return ending.error_type == JobTimeout.__name__
+    return isinstance(ending, Crashed | Cancelled) or (
+        isinstance(ending, GivenBack) and ending.may_have_run
+    )
 
 
 def _cancelled(over: EndedBeforeRun) -> EndedBeforeRun:

@@ -9,7 +9,7 @@ from dueline.core.call_options import durable_place, is_awaited, is_past
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.retry import dead_of_poison, is_poison, lost
+from dueline.core.retry import dead_of_poison, is_poison, lost, uncertain
 from dueline.core.tuples import field, made
 from dueline.jobs.history import attempt_of, died_as
 from dueline.jobs.results import kept_us
@@ -48,13 +48,22 @@ class Triage(NamedTuple):
 
 
 def triage(
-    taken: Sequence[ClaimedJob], settings: Callable[[str], QueueSettings], now_us: int
+    taken: Sequence[ClaimedJob],
+    settings: Callable[[str], QueueSettings],
+    now_us: int,
+    open_in: Callable[[Sequence[Job]], Mapping[JobId, str]],
 ) -> Triage:
     """Sort claimed jobs.
 
-    A stored outcome comes first (rule P5): such a job never runs again. Then whether an
-    at-most-once queue's handler was already called (rule P7), then whether the job is poison, then
-    its expiry.
+    A stored outcome comes first (rule P5): such a job never runs again. Then whether its last
+    attempt ended in a section that must not repeat (rule P14), whether an at-most-once queue's
+    handler was already called (rule P7), whether the job is poison, and its expiry.
+
+    Args:
+        taken: The jobs.
+        settings: Returns the settings of a queue.
+        now_us: The current time.
+        open_in: Returns the open sections of jobs whose workers died, as words.
     """
     jobs = list(map(_job_of, taken))
     once = _once(jobs, settings)
@@ -65,13 +74,15 @@ def triage(
     ):
         return Triage([], [], [], list(taken))
     sorted_ = Triage([], [], [], [])
+    suspects = [job for job, before in taken if before is not None or job.alone]
+    opened = open_in(suspects) if suspects else {}
     for claimed in taken:
         job, before = claimed
         if job.outcome:
             sorted_.decided.append(job)
             continue
         is_once = job.lane.queue in once
-        over = _over(claimed, now_us, is_once=is_once)
+        over = _over(claimed, now_us, is_once=is_once, open_section=opened.get(job.id, ""))
         if over is not None:
             sorted_.over.append(over)
         else:
@@ -161,13 +172,17 @@ def _once(jobs: Iterable[Job], settings: Callable[[str], QueueSettings]) -> set[
     return {queue for queue in queues_of(jobs) if settings(queue).is_once}
 
 
-def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> EndedBeforeRun | None:
+def _over(
+    taken: ClaimedJob, now_us: int, *, is_once: bool, open_section: str
+) -> EndedBeforeRun | None:
     """Return how a claimed job ends without running; None if it runs."""
     job, before = taken
     outcome: Outcome | None = None
     if durable_place(job) is not None:  # whatever ends it, its compensations run first
         return None
-    if is_once and job.crashes:
+    if open_section:
+        outcome = uncertain(open_section, now_us)
+    elif is_once and job.crashes:
         # Counted, not read from the last claim: its worker may have died before it ended the job.
         outcome = lost(now_us)
     elif before is not None and is_poison(job.crashes):

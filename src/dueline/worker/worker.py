@@ -360,7 +360,8 @@ class Worker:
             self._lose(self._marked_starts.start(self._held_by_runner()))
 
     def _sorted(self, taken: Sequence[ClaimedJob]) -> Triage:
-        return triage(taken, self._engine.catalog.settings, self._engine.time.latest_us())
+        now_us, open_in = self._engine.time.latest_us(), self._settler.open_sections
+        return triage(taken, self._engine.catalog.settings, now_us, open_in)
 
     def _take(self, sorted_: Triage) -> None:
         self._guarded(lambda: self._settler.complete(sorted_.decided))
@@ -436,9 +437,8 @@ class Worker:
 
     def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
         """Let the timer start prefetched jobs; the loop starts those that need more."""
-        settings = self._engine.catalog.settings
-        sorted_ = triage(taken, settings, self._engine.time.latest_us())
-        plain, _ = parted(self._deferred.sort(sorted_.fit).fit, settings)
+        sorted_ = self._sorted(taken)
+        plain, _ = parted(self._deferred.sort(sorted_.fit).fit, self._engine.catalog.settings)
         gone = {attempt.job.id for attempt in self._cancellations.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not may_wait(job)]
         self._prepare_context(jobs)

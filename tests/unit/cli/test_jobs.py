@@ -333,3 +333,15 @@ def test_expired_jobs_that_wait_are_cancelled_together(shell: Shell) -> None:
     assert shell.app("jobs", "show", waiting, "-o", "json").data["state"] == "cancelled"
     listed = shell.app("jobs", "list", "--state", "cancelled")
     assert 'only where the queue has history="all"' in listed.err
+
+
+def test_a_dead_job_is_settled(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.fail", '"no"')
+    shell.work()
+    assert shell.ids("--state", "dead") == [job_id]
+    assert shell.ids("--state", "uncertain") == []
+    assert "not JSON" in shell.app("jobs", "settle", job_id, "--value", "{").err
+    assert shell.app("jobs", "settle", job_id, "--value", "[1]").out.split()[-2:] == [
+        job_id, "settled",
+    ]  # fmt: skip
+    assert json.loads(shell.app("-o", "json", "jobs", "show", job_id).out)["data"]["result"] == [1]

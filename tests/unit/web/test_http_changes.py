@@ -157,3 +157,11 @@ def _trickled(address: str, head: bytes) -> bytes:
             except ConnectionError:
                 return received
     raise AssertionError("The server waits for ever.")
+
+
+def test_a_dead_job_is_settled_with_a_result(shop: Shop, program: Program) -> None:
+    program.call("POST", f"/jobs/{shop.ready}/settle", {"result": 1}, status=409)
+    program.call("POST", f"/jobs/{shop.dead}/settle", {"result": {"paid": True}})
+    result = program.call("GET", f"/jobs/{shop.dead}/result")
+    assert (result["state"], result["result"]) == ("done", {"paid": True})
+    assert ("settle", shop.dead) in {(one.what, one.target) for one in shop.app.admin.actions()}

@@ -416,3 +416,14 @@ def test_vendored_files_are_those_of_their_checksums() -> None:
 
 def _scripts(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.suffix in (".js", ".css")]
+
+
+def test_a_dead_job_is_done_with_a_result(shop: Shop, admin: Visitor) -> None:
+    path = f"/jobs/{shop.dead}"
+    assert "Done with result" in admin.text(path)
+    assert admin.post(f"{path}/settle", {"value": "{"}).status_code == 400
+    assert (
+        "Done with the result: 1."
+        in admin.post(f"{path}/settle", {"value": '"by hand"'}, follow=True).text
+    )
+    assert shop.app.job(shop.dead).result(timeout=0) == "by hand"

@@ -66,7 +66,8 @@ def claimed(queues: Queues, clock: HandClock) -> Job:
 
 def over_of(queues: Queues, taken: ClaimedJob) -> list[EndedBeforeRun]:
     """Sort a job that is not run any more."""
-    return triage([taken], queues.engine.catalog.settings, queues.engine.time.latest_us()).over
+    now_us = queues.engine.time.latest_us()
+    return triage([taken], queues.engine.catalog.settings, now_us, lambda _: {}).over
 
 
 # --- each ending -----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """`dueline jobs`: show and change jobs."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,6 +43,7 @@ from dueline.cli.options import (
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
+from dueline.core.codec import encode_result
 from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
@@ -50,6 +52,7 @@ from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, claim_order
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
+from dueline.jobs.hand_settlement import settle_dead
 from dueline.jobs.history import Follower
 from dueline.jobs.queue import Queues
 
@@ -378,6 +381,33 @@ def retry(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOpt
         return "retried"
 
     return _each(context, job or (), change)
+
+
+@jobs.command()
+def settle(
+    context: typer.Context,
+    job: IdsArgument,
+    *,
+    value: Annotated[str, option("JSON", "The result; default: null.")] = "null",
+) -> int:
+    """End dead-letter jobs as done, with a result.
+
+    For jobs that are uncertain, or whose work was done in another way. What waits for them goes
+    on. `dueline jobs list --state uncertain` lists jobs that ended in a section that must not
+    repeat.
+
+    Example: dueline jobs settle 0196f2... --value '{"charged": true}'
+    """
+    try:
+        result = encode_result(json.loads(value), "the job")
+    except ValueError as error:
+        raise BadInput(f"--value is not JSON: {error}.", hint="Use --value '\"text\"'.") from error
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        settle_dead(queues, job_id, result)
+        return "settled"
+
+    return _each(context, job, change)
 
 
 @jobs.command()

@@ -15,6 +15,7 @@ from dueline.api.task import PlannedCall, Using
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import CARRIED, Unique
 from dueline.core.clock import SECOND_US, to_us
+from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput
 from dueline.core.option_table import OPTIONS, Shape
 from dueline.core.retry import Retry
@@ -200,6 +201,12 @@ class Cancel(Input):
     force: bool = False
 
 
+class Settle(Input):
+    """The result of a job that is done by other means."""
+
+    result: Any = None
+
+
 class Cancelled(msgspec.Struct):
     """Whether the job has ended; otherwise its handler was asked to stop."""
 
@@ -248,6 +255,14 @@ def retry_job(call: Call) -> Done:
     return Done()
 
 
+@operation("POST", "/jobs/{id}/settle", role="operator")
+def settle_job(call: Call, body: Settle) -> Done:
+    """End a dead-letter job as done, with a result; what waits for it goes on."""
+    result = encode_result(body.result, "the job")
+    call.operations().settle(parse_id(call.path["id"]), result)
+    return Done()
+
+
 @operation("POST", "/jobs/{id}/reschedule", role="operator")
 def reschedule_job(call: Call, body: Reschedule) -> Done:
     """Change when a waiting job is due."""
@@ -263,5 +278,5 @@ def reschedule_job(call: Call, body: Reschedule) -> Done:
 
 OPERATIONS = (
     enqueue_job, enqueue_jobs, list_jobs, get_job,
-    get_result, cancel_job, retry_job, reschedule_job,
+    get_result, cancel_job, retry_job, settle_job, reschedule_job,
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Jobs: the list, one job, dead-letter jobs, and changes of many."""
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from dueline.admin.read_models import READ_US_MAX
 from dueline.admin.redrives import chosen, read_rate
 from dueline.admin.search import ENDED_STATES, count_like
 from dueline.api.job_handle import parse_id
+from dueline.core.codec import encode_result
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
@@ -28,10 +30,11 @@ _DONE = {
     "retry": "retried",
     "cancel": "cancelled",
     "reschedule": "rescheduled",
+    "settle": "settled",
     "delete": "deleted",
     "run again": "again",
 }
-_OF_ONE = ("retry", "cancel", "reschedule", "delete", "again")
+_OF_ONE = ("retry", "cancel", "reschedule", "settle", "delete", "again")
 _SELECTED = {
     "dead": ("retry", "delete"),
     "running": ("cancel",),
@@ -115,12 +118,24 @@ def change_job(request: Request, *, what: str) -> Response:
         return back(request, "/jobs?q=state%3Adead", "deleted")
     if what == "retry":
         change.retry(job_id)
+    elif what == "settle":
+        change.settle(job_id, _result(request))
     elif what == "cancel":
         if not change.cancel(job_id):
             return back(request, path, "asked")
     else:
         change.reschedule(job_id, _at(request))
     return back(request, path, _DONE[what])
+
+
+def _result(request: Request) -> bytes:
+    """Return the result of a form, which is JSON."""
+    try:
+        return encode_result(json.loads(form_of(request).get("value", "null")), "the job")
+    except ValueError as error:
+        raise BadInput(
+            f"The result is not JSON: {error}.", hint="Write null or a text in quotes."
+        ) from error
 
 
 def change_selected(request: Request) -> Response:
