@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import count
 
+from dueline.admin.missed_occurrences import occurrences_of
 from dueline.coordination import notes
 from dueline.coordination.run_times import RunTimes
 from dueline.core.attempt import Done as Succeeded
@@ -28,7 +29,7 @@ class Run:
         self._run_times = RunTimes("w1", slots=4, now_us=world.now_us)
         self._number = count(1)
         self._rates = rates.task()
-        self._alerts = alert_monitor.task_of(world.queues)
+        self._alerts = alert_monitor.task_of(world.queues, occurrences_of)
         if target:
             write_settings(world.store, AlertSettings((("q", target),)), self.ids)
 

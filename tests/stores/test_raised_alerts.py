@@ -16,8 +16,11 @@ from dueline.core.store import Put
 from dueline.foresight.alert_monitor import KIND, raised_alerts
 from dueline.foresight.alerts import Alert
 from dueline.foresight.dead_growth import DeadPast, _condition, after
+from dueline.schedules import scheduler
+from dueline.schedules.schedule import Timing
 from tests.harness.addresses import world_of
 from tests.harness.alert_run import STEP_S, Run, some
+from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.world import World
 
 RAISED_WITHIN_S = 60
@@ -198,3 +201,31 @@ def test_two_bursts_and_a_flaky_task(world: World) -> None:
 def test_the_sentence_of_dead_letters_ends_once(error: str) -> None:
     sentence = _condition("q", DeadPast(0, error=error)).sentence
     assert sentence.endswith("no money." if error else "minutes.")
+
+
+def test_a_schedule_whose_occurrences_are_skipped(world: World) -> None:
+    run, queues = Run(world), world.queues
+    scheduler.put(queues, "s", TEMPLATE, Timing(every_us=EVERY_US, overlap="skip"))
+
+    def enqueue() -> None:
+        scheduler.advance_all(queues)
+
+    run.step(enqueue)
+    found = run.until_raised("schedule", enqueue, accept=lambda _: False)
+    assert found.condition.subject == "s"
+    assert "of the schedule s ran no job" in found.condition.sentence
+    assert found.condition.command == "dueline schedules show s"
+    ends(run, "schedule", enqueue)
+
+
+def test_a_schedule_whose_job_expired(world: World) -> None:
+    run, queues = Run(world), world.queues
+    template = TEMPLATE.changed(expires_us=10 * SECOND_US)
+    scheduler.put(queues, "s", template, Timing(every_us=EVERY_US))
+
+    def enqueue() -> None:
+        scheduler.advance_all(queues)
+
+    found = run.until_raised("schedule", enqueue, accept=lambda _: False)
+    assert "expired before it started" in found.condition.sentence
+    ends(run, "schedule", enqueue)

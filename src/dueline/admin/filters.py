@@ -4,13 +4,13 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from dueline.admin.search import ENDED_STATES, JobFilter
+from dueline.admin.search import ENDED, ENDED_STATES, JobFilter
 from dueline.core.clock import asked_instant_us
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
 from dueline.jobs.counts import WAITING_STATES
 
-STATES: Final = (*WAITING_STATES, "dead", "uncertain", *ENDED_STATES[:2], "lost")
+STATES: Final = (*WAITING_STATES, "dead", "uncertain", *ENDED_STATES[:2], "lost", ENDED)
 """All states by which jobs can be searched."""
 
 FILTER_CHARACTERS_MAX: Final = 500
@@ -20,6 +20,7 @@ _WORD = re.compile(
 )
 _OPEN = re.compile(r"[a-z]+[:<>]")
 _TEXTS: Final = ("state", "queue", "task", "tenant", "tag", "error", "worker")
+_PERIOD: Final = ("since", "until")
 _HINT: Final = 'Use words such as queue:mail state:dead task:shop.* priority>3 error:"timed out".'
 
 
@@ -27,7 +28,8 @@ def parse_filter(text: str, now_us: int) -> JobFilter:
     """Return the filter that a string describes.
 
     The words are joined by "and". Each is NAME:VALUE (state, queue, task, tenant, tag, error,
-    worker), `priority` or `due` with a comparison, or a part of the task, error or id.
+    worker; since and until of ended jobs), `priority` or `due` with a comparison, or a part of the
+    task, error or id.
 
     Args:
         text: The filter, such as `task:shop.mail state:dead tenant:a priority>3 error:Timeout`.
@@ -64,6 +66,8 @@ def _read(match: re.Match[str], now_us: int) -> dict[str, Any]:
         return _priority(sign, value)
     if name == "due" and sign == "<":
         return {"due_before_us": _instant(value, now_us)}
+    if name in _PERIOD and sign == ":":
+        return {f"{name}_us": read_past(value, now_us, name)}
     if name not in _TEXTS or sign != ":":
         raise BadInput(f"{match[0]!r:.80} is not a word of a filter.", hint=_HINT)
     if name == "state" and value not in STATES:
@@ -92,6 +96,19 @@ def _instant(value: str, now_us: int) -> int:
             raise BadInput(f"{value!r:.80} is not a timestamp.", hint="Use due<1h.") from error
     sign, span = (-1, value[1:]) if value.startswith("-") else (1, value)
     return now_us + sign * parse_span(span)
+
+
+def read_past(text: str, now_us: int, name: str) -> int:
+    """Return the time of a timestamp, or of a duration before now; name: for messages."""
+    if text[:4].isdecimal() and text[4:5] == "-":
+        from datetime import datetime  # noqa: PLC0415  (seldom needed)
+
+        try:
+            return asked_instant_us(datetime.fromisoformat(text), name)
+        except ValueError as error:
+            hint = f"Use {name}:2h, or {name}:2027-01-01T09:00:00+02:00."
+            raise BadInput(f"{text!r:.80} is not a timestamp.", hint=hint) from error
+    return now_us - parse_span(text)
 
 
 def written_filter(**words: str) -> str:

@@ -4,17 +4,16 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from dueline.admin.ended_search import search_ended
 from dueline.admin.job_views import JobPage, JobSummary, summaries_of, summary_of_attempt
 from dueline.admin.latest import search_latest
 from dueline.admin.search import (
-    ENDED_STATES,
+    IN_HISTORY,
     JobFilter,
     Place,
     Rows,
     count_like,
-    refuse_tag,
     search,
-    search_ended,
 )
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
@@ -23,6 +22,7 @@ _PLACE: Final = re.compile(r"(w?)([0-9]{1,19})-([0-9a-f]{32})")
 _WAITING: Final = "w"
 """Start of the place of a job with a row in a list of expired ones."""
 
+_FIRST_ID: Final = "0" * 32
 _LAST_ID: Final = "f" * 32
 
 
@@ -60,17 +60,18 @@ def list_jobs(
     """
     is_waiting, place = (False, None) if after is None else _read_place(after)
     if like.state == "dead":
+        _refuse_period(like)
         rows = search_latest(
             engine, like, limit=limit, most=most, before=place, within_us=within_us
         )
         return _page_of(engine, rows)
-    if like.state not in ENDED_STATES:
+    if like.state not in IN_HISTORY:
+        _refuse_period(like)
         rows = search(engine, like, limit=limit, most=most, after=place, within_us=within_us)
         return _page_of(engine, rows)
     first: Sequence[JobSummary] = ()
     is_capped = False
     if like.state == "expired" and (is_waiting or place is None):
-        refuse_tag(like)
         rows = search(engine, like, limit=limit, most=most, after=place, within_us=within_us)
         page = _page_of(engine, rows)
         first, place, is_capped = page.jobs, None, page.is_capped
@@ -89,7 +90,9 @@ def list_jobs(
         summary for summary in ended if summary.id not in known
     ]  # a worker may have ended it meanwhile
     last = ended[-1].place if past.more and ended else None
-    return JobPage([*first, *rest], _written(last), is_capped or past.is_capped)
+    if last is None and past.since_us:
+        last = (past.since_us, _FIRST_ID)
+    return JobPage([*first, *rest], _written(last), is_capped or past.is_capped, past.since_us)
 
 
 def count_jobs(
@@ -101,7 +104,7 @@ def count_jobs(
 
     Raises: as `list_jobs`.
     """
-    if like.state not in ENDED_STATES:
+    if like.state not in IN_HISTORY:
         return Count(*count_like(engine, like, most=most, within_us=within_us))
     past = search_ended(engine, like, limit=most, most=most)
     count, is_capped = len(past.attempts), past.is_capped or past.more
@@ -109,6 +112,14 @@ def count_jobs(
         rows, is_cut = count_like(engine, like, most=most, within_us=within_us)
         count, is_capped = count + rows, is_capped or is_cut
     return Count(count, is_capped)
+
+
+def _refuse_period(like: JobFilter) -> None:
+    """Raise BadInput for a time range of jobs that have not ended."""
+    if like.since_us is not None or like.until_us is not None:
+        raise BadInput(
+            "A time range needs jobs that have ended.", hint="Add state:ended, or another end."
+        )
 
 
 def _page_of(engine: Engine, rows: Rows) -> JobPage:

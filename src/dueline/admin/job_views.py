@@ -101,11 +101,13 @@ class JobPage:
     Attributes:
       next: Pass it as `after` to read the next page; None at the end.
       is_capped: Not all jobs were read; `next` reads on where that is possible.
+      since_us: Of ended jobs, if not all were read: those that ended from this time on were.
     """
 
     jobs: Sequence[JobSummary]
     next: str | None
     is_capped: bool
+    since_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def rehearse(
     Raises: ConfigError: a store cannot list its lanes or records.
     """
     lines = [*_jobs(source), *_records(source, leave_streams=leave_streams), *_history(source)]
-    return Plan(lines if is_begun else [*lines, *_target(target)])
+    return Plan(lines if is_begun else [*lines, *unfit(target)])
 
 
 def _jobs(source: Engine) -> Iterator[Line]:
@@ -122,7 +122,7 @@ def _history(source: Engine) -> Iterator[Line]:
         yield Line("queues' histories", len(kept), STAYS, "read them in the old store")
 
 
-def _target(target: Engine) -> Iterator[Line]:
+def unfit(target: Engine) -> Iterator[Line]:
     """Yield what makes a target unfit: work, or declarations that the source's would meet."""
     is_free = OWN | {"queues", "results", LEASES}
     kinds = Counter(kind_of(partition) for partition, _ in all_records(target.store))

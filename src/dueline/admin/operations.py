@@ -15,7 +15,7 @@ from dueline.admin import redrives
 from dueline.admin.bulk_runs import BulkRun, Change
 from dueline.admin.redrives import PacedRedrive, Redrive
 from dueline.admin.reruns import KEEP_ARGUMENTS, kept_call, request_of
-from dueline.admin.search import ENDED_STATES, JobFilter
+from dueline.admin.search import IN_HISTORY, JobFilter
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.coordination.worker_requests import RequestKind
@@ -472,7 +472,7 @@ def check_bulk(what: str, like: JobFilter) -> None:
     """
     if what not in ("retry", "cancel", "reschedule", "delete"):
         raise no_change(what)
-    if like.state in ENDED_STATES and what not in targets(like):
+    if like.state in IN_HISTORY and what not in targets(like):
         raise BadInput(f"Jobs in state {like.state} cannot be changed.", hint="Choose another.")
     if like.state == "dead" and what not in targets(like):
         raise BadInput("Dead-letter jobs can be retried or deleted.", hint="Choose retry.")
@@ -492,7 +492,7 @@ def targets(like: JobFilter) -> Sequence[str]:
     """
     if like.state == "expired":
         return ("cancel",)
-    if like.state in ENDED_STATES:
+    if like.state in IN_HISTORY:
         return ()
     words = {"dead": ("retry", "delete"), "running": ("cancel",)}
     return words.get(like.state or "", ("retry", "cancel", "reschedule"))

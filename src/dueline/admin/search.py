@@ -11,27 +11,30 @@ from typing import NamedTuple
 
 from dueline.core.attempt import Attempt, read_epitaph
 from dueline.core.call_options import tags_of
-from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
-from dueline.core.lane import Lane, dead_queue, tenant_of
+from dueline.core.lane import LIMIT_MARK, Lane, dead_queue, tenant_of
 from dueline.core.pagination import LANES_AT_ONCE, PAGES_AT_ONCE, first_of_each, parts_of, scan_each
 from dueline.core.retry import is_uncertain
 from dueline.core.store import JobPage
-from dueline.jobs.history import LATE_US, attempts, is_end
+from dueline.jobs.history import attempts, is_end
 
 SCAN_MAX = 100_000
 """Maximum number of rows that one search reads."""
 
 ENDED_STATES = ("done", "cancelled", "expired", "lost")
 
-_PAGE_MAX = 500
-_BACK_US = (10 * SECOND_US, 600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
-"""How far back history is read for ended jobs, until there are enough."""
+ENDED = "ended"
+"""In place of a state: any of ENDED_STATES, or an attempt that made the job a dead-letter job."""
 
+IN_HISTORY = (*ENDED_STATES, ENDED)
+"""States whose jobs are listed from the history."""
+
+_ENDS = frozenset({*ENDED_STATES, "dead"})
+
+_PAGE_MAX = 500
 Place = tuple[int, str]
 """Where a page of jobs ends: the time and the id of its last job."""
 
@@ -44,11 +47,11 @@ class JobFilter:
     """A filter of jobs; None matches any.
 
     state: one of the living states, or "dead"; None for any living. due_before_us: for jobs with a
-    row. tag: one of their tags; history keeps none. but: tenants to exclude. priority_min,
-    priority_max: both inclusive. error: a part of the error, in any case. worker: the first
-    characters of the worker's id. text: a part of the task or the error, or the first digits of
-    the id. In a task, * stands for any characters. is_uncertain: only dead jobs with that verdict;
-    set it by the state "uncertain".
+    row. since_us, until_us: when an ended job ended, the end excluded. tag: one of their tags. but:
+    tenants to exclude. priority_min, priority_max: both inclusive. error: a part of the error, in
+    any case. worker: the first characters of the worker's id. text: a part of the task or the
+    error, or the first digits of the id. In a task, * stands for any characters.
+    is_uncertain: only dead jobs with that verdict; set it by the state "uncertain".
     """
 
     state: str | None = None
@@ -63,6 +66,8 @@ class JobFilter:
     error: str | None = None
     worker: str | None = None
     text: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
     is_uncertain: bool = False
 
     def __post_init__(self) -> None:
@@ -75,6 +80,8 @@ class JobFilter:
         """Return whether a job with a row matches; of its lane not the queue is checked."""
         return (
             not job.outcome
+            and self.since_us is None
+            and self.until_us is None
             and self.tenant in (None, tenant_of(job.lane))
             and (self.due_before_us is None or job.due_us < self.due_before_us)
             and self._fits(job.task, job.lane.priority, read_epitaph(job.error)[0], job.worker)
@@ -90,7 +97,10 @@ class JobFilter:
     def fits_attempt(self, one: Attempt) -> bool:
         """Return whether an ended attempt matches."""
         return (
-            one.outcome == self.state
+            (one.outcome == self.state or (self.state == ENDED and one.outcome in _ENDS))
+            and (self.since_us is None or one.ended_us >= self.since_us)
+            and (self.until_us is None or one.ended_us < self.until_us)
+            and (self.tag is None or self.tag in one.tags.split(LIMIT_MARK))
             and self.tenant in (None, one.tenant)
             and (self.due_before_us is None or one.due_us < self.due_before_us)
             and self._fits(one.task, one.priority, one.error, one.worker)
@@ -144,11 +154,15 @@ class Rows(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Attempts that ended, the latest first; other fields as in Rows."""
+    """Attempts that ended, the latest first; other fields as in Rows.
+
+    since_us: if not all were read: those that ended from this time on were, and can be read on.
+    """
 
     attempts: list[Attempt]
     more: bool
     is_capped: bool
+    since_us: int = 0
 
 
 class Budget:
@@ -290,50 +304,6 @@ def _lane_rows(
         page = engine.store.scan(lane, after=after, until_us=until_us, limit=size)
         budget.spend(len(page.jobs))
     budget.stops.append((after[0], after[1].hex()))
-
-
-def refuse_tag(like: JobFilter) -> None:
-    """Raise BadInput if a filter of ended jobs has a tag."""
-    if like.tag is not None:
-        raise BadInput("Ended jobs cannot be searched by tag: history has no tags.")
-
-
-def search_ended(
-    engine: Engine,
-    like: JobFilter,
-    *,
-    limit: int,
-    most: int = SCAN_MAX,
-    before: Place | None = None,
-    within_us: int | None = None,
-) -> Past:
-    """Find ended jobs in the history of their queues, the latest first.
-
-    A job that was cancelled while it waited has no attempt, so it is not found.
-
-    Args: before: only attempts that ended before this place. within_us: maximum time of reading.
-
-    Raises: NotFound: the queue does not exist.
-    """
-    refuse_tag(like)
-    names = engine.catalog.chosen(like.queue)
-    end = before or (engine.time.latest_us(), "~")  # after all ids
-    until_us = None if before is None else end[0] + LATE_US
-    for back_us in _BACK_US:
-        budget = Budget(engine, most, within_us)
-        found: list[Attempt] = []
-        for attempt in history_of(engine, names, end[0] - back_us, until_us=until_us):
-            budget.spend(1)
-            if like.fits_attempt(attempt) and (
-                before is None or (attempt.ended_us, attempt.job) < end
-            ):
-                found.append(attempt)
-            if budget.is_spent:
-                break
-        if len(found) > limit or budget.is_spent:
-            break
-    found.sort(key=lambda one: (one.ended_us, one.job), reverse=True)
-    return Past(found[:limit], more=len(found) > limit, is_capped=budget.is_spent)
 
 
 def attempts_of(

@@ -39,8 +39,9 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         url: `memory://`; `sqlite:///folder/file.db` (relative) or `sqlite:////absolute/file.db`,
             with `?synchronous=NORMAL` for speed at the risk of losing the last commits on a power
             failure, `&shared_folder=allow` for a folder that every user may write to,
-            `&mode=0660` for a file that the users of a group share, and `&timeout=2s` for how long
-            calls wait for the disk and for other writers;
+            `&mode=0660` for a file that the users of a group share, `&timeout=2s` for how long
+            calls wait for the disk and for other writers, and `&reserve=64` for the MiB of the disk
+            that new jobs leave to claims and outcomes;
             `postgresql://user:password@host/database`, with `?schema=` and the parameters of libpq
             (stores/postgres/address.py);
             `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
@@ -211,8 +212,9 @@ def copy_file(url: str, other: Path, *, restores: bool) -> int:
 
 _SQLITE_HINT = (
     "Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, "
-    "shared_folder=refuse or allow, mode=0600 or 0660, and timeout=10s."
+    "shared_folder=refuse or allow, mode=0600 or 0660, timeout=10s, and reserve=64 (MiB)."
 )
+_MIB = re.compile(r"[0-9]{1,7}")
 _SQLITE_MODES = {"0600": 0o600, "0660": 0o660}
 
 
@@ -221,8 +223,10 @@ def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
     synchronous = options.pop("synchronous", "FULL").upper()
     shared = options.pop("shared_folder", "refuse")
     timeout = options.pop("timeout", None)
+    reserve = options.pop("reserve", None)
     mode = _SQLITE_MODES.get(options.pop("mode", "0600"))
     is_known = synchronous in ("FULL", "NORMAL") and shared in ("refuse", "allow")
+    is_known &= reserve is None or _MIB.fullmatch(reserve) is not None
     if options or not is_known or mode is None:
         raise ConfigError(f"{url!r} is not a valid SQLite URL.", hint=_SQLITE_HINT)
     from dueline.stores.sqlite.store import SqliteStore  # noqa: PLC0415  (see above)
@@ -234,6 +238,7 @@ def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
         may_be_shared=shared == "allow",
         mode=mode,
         timeout_us=None if timeout is None else timeout_us(timeout),
+        reserve_mib=None if reserve is None else int(reserve),
     )
 
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from dueline.admin.missed_occurrences import occurrences_of
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.foresight import alert_monitor, checks, rates, trends
@@ -40,7 +41,7 @@ def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[Maintenance
         rates.task(recorder.counted),
         trends.task(recorder),
         checks.task_of(queues, random.random),
-        alert_monitor.task_of(queues),
+        alert_monitor.task_of(queues, occurrences_of),
     )
 
 

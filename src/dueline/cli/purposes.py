@@ -9,7 +9,7 @@ PURPOSES: Final = {
     "Jobs": ("jobs", "dead", "flows", "batches", "schedules", "streams", "events"),
     "What happens": ("stats", "top", "alerts", "health", "doctor"),
     "Steer": ("queues", "limits", "workers", "shards", "monitor"),
-    "The store": ("migrate", "move", "backup", "restore"),
+    "The store": ("migrate", "move", "backup", "restore", "export"),
     "Measure and analyse": ("bench", "pipeline"),
     "More": ("import", "completion", "version"),
 }

@@ -300,7 +300,8 @@ class Attempt:
     started_us: 0 if the handler was not called, or the worker died before it recorded the start.
     outcome: a final state, or one of retried, snoozed, given_back, crashed. digest: of the result
     of a done job, see `digest_of`; empty if no result is kept. limits: of the job, separated by
-    LIMIT_MARK. again_us: when a retried or snoozed job is due again; 0 for others.
+    LIMIT_MARK. again_us: when a retried or snoozed job is due again; 0 for others. tags: of the
+    job, separated by LIMIT_MARK.
     """
 
     job: Annotated[str, Column(Kind.ID, "job_id")]
@@ -320,6 +321,7 @@ class Attempt:
     digest: Annotated[str, Column(Kind.DIGEST, null="")] = ""
     limits: Text = ""
     again_us: MaybeTime = 0
+    tags: Text = ""
 
 
 @dataclass(slots=True)

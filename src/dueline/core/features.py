@@ -46,7 +46,10 @@ MOVED: Final = "moved to "
 """Begins the name that says to which address the store has moved (rule X1)."""
 
 FILLING: Final = "being filled from "
-"""Begins the name that says that `dueline move` still fills the store (rule X6)."""
+"""Begins the name that says that another store, or an export, is still copied into this one."""
+
+FROZEN: Final = "frozen by an export"
+"""Says that an export reads the store; the record expires if that process dies (rule Y1)."""
 
 
 class Features:
@@ -55,6 +58,7 @@ class Features:
     Attributes:
       moves: This process moves the store, so it uses it before and after that.
       moved_to: The address to which the store has moved, as last read; empty if it has not.
+      is_closed: Nothing may be enqueued or claimed, as last read: it has moved, or is frozen.
     """
 
     def __init__(self, records: Records, *, ids: Ids) -> None:
@@ -63,6 +67,7 @@ class Features:
         self._used: frozenset[str] = frozenset()
         self.moves = False
         self.moved_to = ""
+        self.is_closed = False
 
     def inside(self, records: Records) -> "Features":
         """Return the same features as an open transaction sees them: it may be rolled back."""
@@ -75,13 +80,13 @@ class Features:
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.
-          StoreUnavailable: `dueline move` still fills the store.
+          StoreUnavailable: another store is still copied into this one.
         """
         names = names_of(self._records)
         moved_to = _rest_of(names, MOVED)
         filled_from = _rest_of(names, FILLING)
         if unknown := sorted(
-            name for name in names - KNOWN if not name.startswith((MOVED, FILLING))
+            name for name in names - KNOWN if not name.startswith((MOVED, FILLING, FROZEN))
         ):
             raise SchemaMismatch(
                 f"The store uses features unknown to dueline {VERSION}: {', '.join(unknown)}.",
@@ -89,16 +94,23 @@ class Features:
             )
         if filled_from and not self.moves:
             raise StoreUnavailable(
-                f"`dueline move` still copies {filled_from} into this store.",
-                hint="Try again: the store opens by itself.",
+                f"The store is still being filled from {filled_from}.",
+                hint="Try again: the store opens by itself, unless that command was interrupted.",
             )
         self._used = names
         self.moved_to = moved_to
+        self.is_closed = bool(moved_to) or FROZEN in names
 
     def expect_here(self) -> None:
-        """Raise StoreMoved if the store has moved, as last read (rule X1)."""
-        if self.moved_to and not self.moves:
+        """Raise StoreMoved or StoreUnavailable if the store is closed, as last read (rule X1)."""
+        if not self.is_closed or self.moves:
+            return
+        if self.moved_to:
             raise StoreMoved.to(self.moved_to)
+        raise StoreUnavailable(
+            "The store is frozen while `dueline export` reads it.",
+            hint="Try again: it goes on by itself.",
+        )
 
     def has(self, name: str) -> bool:
         """Return whether the store used a feature when the names were last read."""

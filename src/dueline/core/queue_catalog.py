@@ -136,10 +136,11 @@ class Catalog:
 
         Raises:
           StoreMoved: the store has moved (rule X1).
+          StoreUnavailable: an export reads it (rule Y1).
           Others: as `settings`.
         """
         settings = self.settings(queue, age_us_max=age_us_max)
-        if self.features.moved_to:  # see `Features.expect_here`, which is called at each enqueue
+        if self.features.is_closed:  # see `Features.expect_here`, which is called at each enqueue
             self.features.expect_here()
         return settings
 

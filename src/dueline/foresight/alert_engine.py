@@ -7,6 +7,7 @@ Two faces feed it: the maintenance leader with the counters of workers (`alert_m
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -18,10 +19,11 @@ from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
 from dueline.durable.stopped import stopped_in
-from dueline.foresight import dead_growth
+from dueline.foresight import dead_growth, missed_occurrences
 from dueline.foresight.alerts import Alert, Miss, Signals, Stopped, Wait, after, conditions
 from dueline.foresight.dead_growth import DeadPast
 from dueline.foresight.failing_tasks import TaskPast, look_at
+from dueline.foresight.missed_occurrences import Occurrences
 from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes, run_times
 from dueline.foresight.target import Target
@@ -71,29 +73,38 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The alerts of a queue, and what was seen of it and of its tasks."""
+    """The alerts of a queue, and what was seen of it, of its tasks and of its schedules."""
 
     alerts: Sequence[Alert] = ()
     seen: Seen = field(default_factory=Seen)
     tasks: Mapping[str, TaskPast] = field(default_factory=dict)
     dead: DeadPast | None = None
+    schedules: Mapping[str, int] | None = None
 
 
 class View(NamedTuple):
-    """What all queues have in common. failed: applications that cannot be imported, by queue."""
+    """What all queues have in common.
+
+    Attributes:
+      failed: Applications that cannot be imported, by queue.
+      occurrences: What became of the occurrences of schedules, by queue.
+    """
 
     engine: Engine
     workers: Sequence[Presence]
     times: RunTimes
     now_us: int
     failed: Mapping[str, Sequence[FailedStart]]
+    occurrences: Mapping[str, Sequence[Occurrences]] = MappingProxyType({})
 
 
-def view_of(engine: Engine) -> View:
-    """Return what all queues have in common now."""
+def view_of(
+    engine: Engine, occurrences: Mapping[str, Sequence[Occurrences]] = MappingProxyType({})
+) -> View:
+    """Return what all queues have in common now. occurrences: those of schedules, by queue."""
     now_us = engine.time.latest_us()
     times, failed = run_times(engine.store), failed_by_queue(engine)
-    return View(engine, live_workers(engine), times, now_us, failed)
+    return View(engine, live_workers(engine), times, now_us, failed, occurrences)
 
 
 def failed_by_queue(engine: Engine) -> dict[str, list[FailedStart]]:
@@ -133,8 +144,12 @@ def judge(
         }
         tasks, failures = look_at(tasks, rates, failing, queue=queue, now_us=view.now_us)
         found += failures
+    schedules, missed = missed_occurrences.look_at(
+        before.schedules, view.occurrences.get(queue, ()), queue
+    )
+    found += missed
     alerts, changed = after(before.alerts, found, view.now_us)
-    return Note(alerts, seen, tasks, dead), changed
+    return Note(alerts, seen, tasks, dead, schedules), changed
 
 
 def _look(

@@ -1,6 +1,6 @@
 """Alerts of the maintenance leader, by the counters of workers; its notes keep what is raised."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,12 +16,15 @@ from dueline.durable.stopped import forget_resumed
 from dueline.foresight.alert_engine import Note, failed_by_queue, judge, view_of
 from dueline.foresight.alert_settings import WEBHOOK_TASK, read_settings
 from dueline.foresight.alerts import Alert, cannot_start
+from dueline.foresight.missed_occurrences import Occurrences
 from dueline.foresight.rates import rates_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 
 EVERY_US: Final = 15 * SECOND_US
 QUEUES_A_STEP: Final = 20
 KIND: Final = "alerts"
+
+OccurrencesOf = Callable[[Engine], Mapping[str, Sequence[Occurrences]]]
 
 
 def raised_alerts(engine: Engine) -> list[Alert]:
@@ -43,14 +46,22 @@ def raised_alerts(engine: Engine) -> list[Alert]:
     return found
 
 
-def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
-    """Judge some queues; report alerts that are raised or ended to the log and the webhook."""
+def watch_queues(
+    queues: Queues, after_name: str | None, occurrences: OccurrencesOf = lambda _: {}
+) -> StepResult:
+    """Judge some queues; report alerts that are raised or ended to the log and the webhook.
+
+    Args:
+      queues: The queues.
+      after_name: The name after which the queues begin.
+      occurrences: Returns what became of the occurrences of schedules, by queue.
+    """
     engine = queues.engine
     settings = read_settings(engine.store)
     if not settings.is_on:
         return StepResult()
     names = engine.catalog.names_after(after_name, QUEUES_A_STEP)
-    view = view_of(engine)
+    view = view_of(engine, occurrences(engine))
     puts: list[Put] = []
     changed: list[Alert] = []
     for name in names:
@@ -61,7 +72,8 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
             changed += news
             is_kept = note.alerts or note.seen.shards or before.alerts or before.seen.shards
             has_dead = note.dead is not None and (before.dead is None or any(note.dead.sums))
-            if is_kept or has_dead or note.tasks != before.tasks:
+            has_more = (note.tasks, note.schedules) != (before.tasks, before.schedules or {})
+            if is_kept or has_dead or has_more:
                 expires_us = view.now_us + DAY_US
                 version = engine.ids.token()
                 puts.append(notes.put(KIND, name, encode(note), version, expires_us=expires_us))
@@ -75,9 +87,11 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
     return StepResult(len(changed), None if is_last else names[-1], puts, warnings=warnings)
 
 
-def task_of(queues: Queues) -> MaintenanceTask:
-    """Return the maintenance task that raises alerts."""
-    return MaintenanceTask("alerts", EVERY_US, lambda _, after: watch_queues(queues, after))
+def task_of(queues: Queues, occurrences: OccurrencesOf = lambda _: {}) -> MaintenanceTask:
+    """Return the maintenance task that raises alerts; occurrences: as of `watch_queues`."""
+    return MaintenanceTask(
+        "alerts", EVERY_US, lambda _, after: watch_queues(queues, after, occurrences)
+    )
 
 
 def _note(engine: Engine, queue: str) -> Note:

@@ -25,6 +25,7 @@ Kind = Literal[
     "paused",
     "import",
     "uncertain",
+    "schedule",
 ]
 Facts = Mapping[str, int | float | str]
 

@@ -15,6 +15,7 @@ from dueline.core.attempt import (
     EnqueuedEvent,
     digest_of,
 )
+from dueline.core.call_options import tags_of
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
@@ -59,7 +60,7 @@ def attempt_of(ended: Ended, *, outcome: str, error: str, again_us: int = 0) -> 
     return Attempt(  # by position: keyword arguments take three times as long
         job.id.hex(), job.task, lane.queue, tenant_of(lane), lane.priority, job.enqueued_us,
         job.due_us, job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
-        digest, _limits_text(job), again_us,
+        digest, _limits_text(job), again_us, _tags_text(job),
     )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
     return Attempt(
         job.id.hex(), job.task, living_queue(lane.queue), tenant_of(lane), lane.priority,
         job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence, "", _limits_text(job),
+        0, _tags_text(job),
     )  # fmt: skip
 
 
@@ -235,6 +237,7 @@ def _columns_of(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Sequence
     ids, *cells = zip(*map(field(Job, "id", *names), jobs), strict=True)
     return {
         "job": ids, "tenant": tenants, "priority": priorities, "limits": _limits_of(jobs),
+        "tags": _tags_of(jobs),
         **dict(zip(names, cells, strict=True)),
     }  # fmt: skip
 
@@ -265,6 +268,17 @@ def _limits_text(job: Job) -> str:
     return limits_text(job.lane)
 
 
+def _tags_of(jobs: Sequence[Job]) -> Sequence[str]:
+    if not any(map(_opts_of, jobs)):
+        return [""] * len(jobs)
+    return list(map(_tags_text, jobs))
+
+
+def _tags_text(job: Job) -> str:
+    """Return the tags of a job as one text."""
+    return LIMIT_MARK.join(tags_of(job)) if _TAGS in job.opts else ""
+
+
 def _digest(digits: str) -> bytes:
     return bytes.fromhex(digits) or NO_DIGEST
 
@@ -282,6 +296,8 @@ _CELLS_OF_NEW = {
 _FIELDS_OF_ATTEMPT = tuple(name for name in Attempt.__dataclass_fields__ if name != "queue")
 _cells_of_attempt = attrgetter(*_FIELDS_OF_ATTEMPT)
 _lane_of = field(Job, "lane")
+_opts_of = field(Job, "opts")
+_TAGS = b'"tags":'
 _shard_of = field(Lane, "queue", "shard")
 
 

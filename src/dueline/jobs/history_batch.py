@@ -86,6 +86,7 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
     payload: tuple[bytes | None, ...]
     limits: Texts
     again_us: Numbers
+    tags: Texts = ""
 
     @property
     def many(self) -> int:

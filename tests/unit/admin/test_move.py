@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
@@ -31,6 +30,7 @@ from dueline.workflows import records as flow_records
 from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, claim
+from tests.harness.dying_store import Died, Dying
 from tests.harness.queues import queues_on
 from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.unique_jobs import keyed
@@ -47,46 +47,6 @@ PAIRS = [
     pytest.param(("redis", "steps"), marks=ON_REDIS),
 ]
 NAMES = ("old", "new")
-
-
-class Dying:
-    """Passes calls on to a store; the process dies before or after one of them."""
-
-    def __init__(self, store: Any, calls: Iterator[int], dies_at: int) -> None:  # noqa: ANN401
-        """Take the store, a counter that both stores share, and the fatal number."""
-        self._store = store
-        self._calls = calls
-        self._dies_at = dies_at
-        self.transactional = store.transactional
-        self.scope = store.scope
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Count calls."""
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
-
-        def call(*args: object, **more: object) -> object:
-            if next(self._calls) == self._dies_at:
-                raise Died
-            answer = found(*args, **more)
-            if next(self._calls) == self._dies_at:
-                raise Died
-            return answer
-
-        return call
-
-    def all_records(self, **more: Any) -> Any:  # noqa: ANN401
-        """List records."""
-        return self._store.all_records(**more)
-
-    def lanes_with_rows(self, **more: Any) -> Any:  # noqa: ANN401
-        """List lanes."""
-        return self._store.lanes_with_rows(**more)
-
-
-class Died(BaseException):
-    """The process ended here."""
 
 
 class Two:
@@ -446,7 +406,7 @@ def test_nobody_uses_the_new_store_until_it_is_filled(stores: Two) -> None:
     stores.old.put()
     version = stores.new.queues.engine.ids.token()
     stores.new.store.commit(PARTITION, (Put(FILLING + "old", version, b"{}"),))
-    with pytest.raises(StoreUnavailable, match="copies old"):
+    with pytest.raises(StoreUnavailable, match="filled from old"):
         stores.new.put()
 
 

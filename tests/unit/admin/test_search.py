@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dueline.admin.search import JobFilter, attempts_of, search, search_ended
+from dueline.admin.ended_search import search_ended
+from dueline.admin.search import JobFilter, attempts_of, search
 from dueline.core.attempt import Outcome
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.lane import Lane

@@ -14,7 +14,7 @@ READING = [
     ("queues", "list"), ("queues", "show", "mail"), ("limits", "list"), ("schedules", "list"),
     ("streams", "list"), ("shards", "list"), ("flows", "list"), ("workers", "list"), ("stats",),
     ("doctor",), ("health",), ("health", "--ready"), ("events",), ("top",),
-    ("backup", "copy.db"), ("dead", "retry", "--all", "--yes"),
+    ("backup", "copy.db"), ("export", "copy"), ("dead", "retry", "--all", "--yes"),
 ]  # fmt: skip
 
 

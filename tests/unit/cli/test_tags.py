@@ -11,9 +11,14 @@ def test_jobs_are_listed_by_a_tag(shell: Shell) -> None:
     assert shell.ids("--tag", "nigh") == []
     assert shell.app("jobs", "show", tagged, "-o", "json").data["tags"] == ["import", "night"]
     shell.work()
-    answer = shell.app("jobs", "list", "--state", "done", "--tag", "night")
-    assert answer.code == 2
-    assert "history has no tags" in answer.why
+    ended = ("jobs", "list", "--ended", "--since", "1h", "-o", "json")
+    assert [job["id"] for job in shell.app(*ended, "--tag", "night").data] == [tagged]
+    assert shell.app(*ended, "--tag", "nigh").data == []
+    assert len(shell.app(*ended).data) == 2
+    assert shell.app(*ended, "--until", "30m").data == []
+    assert shell.app("jobs", "list", "--since", "1h").code == 2
+    assert shell.app(*ended, "since:2h").code == 2
+    assert shell.app("jobs", "list", "--ended", "--since", "x").code == 2
 
 
 def test_tags_of_a_waiting_job_are_replaced_or_taken_away(shell: Shell) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from dueline.admin.search import JobFilter, search, search_ended
+from dueline.admin.search import JobFilter, search
 from dueline.core.call_options import TAGS_MAX, CallOptions, Rule, read_options, tags_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, Conflict, StoreUnavailable
@@ -92,12 +92,6 @@ def test_dead_jobs_are_found_by_a_tag(queues: Queues, clock: HandClock) -> None:
     assert found(queues, "import", "dead") == [1]
     queues.retry(job.id)
     assert tags(queues, job) == ("import",)
-
-
-def test_ended_jobs_are_not_looked_for_by_a_tag(queues: Queues) -> None:
-    put(queues, call(1))
-    with pytest.raises(BadInput, match="history has no tags"):
-        search_ended(queues.engine, JobFilter("done", tag="import"), limit=5)
 
 
 def test_the_tags_of_a_job_that_waits_are_changed(queues: Queues, clock: HandClock) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from dueline.admin.bulk_runs import BulkRun
 from dueline.admin.dead_letters import DeadGroup, dead_groups
-from dueline.admin.filters import written_filter
+from dueline.admin.filters import read_past, written_filter
 from dueline.admin.latest import search_latest
 from dueline.admin.operations import Operations
 from dueline.admin.redrives import PacedRedrive, Redrive, chosen, read_rate, redrives
@@ -29,11 +29,9 @@ from dueline.cli.options import (
     TenantOption,
     YesOption,
     option,
-    read_instant,
 )
 from dueline.cli.output import Entry, Instant, Output, note
 from dueline.cli.session import operator_name, session_of
-from dueline.core.clock import asked_instant_us
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.job import Job, State
@@ -72,7 +70,7 @@ def list_dead(
     like = JobFilter("dead", queue, task, tenant, error=error)
     with session_of(context).queues() as queues:
         now_us = queues.engine.time.latest_us()
-        since_us = 0 if since is None else _read_since(since, now_us)
+        since_us = 0 if since is None else read_past(since, now_us, "--since")
         output = Output.of(context, queues.engine)
         if group:
             found = dead_groups(queues.engine, like, since_us=since_us)
@@ -90,13 +88,6 @@ def list_dead(
         shown = [job_rows.of_row(job, now_us) for job in jobs]
         output.entries(shown, job_rows.DEAD_COLUMNS, count=len(shown), more=more, capped=is_capped)
     note_rest(len(shown), more=more, is_capped=is_capped)
-
-
-def _read_since(text: str, now_us: int) -> int:
-    """Return the time of a timestamp, or of a duration before now."""
-    if text[:4].isdecimal() and text[4:5] == "-":
-        return asked_instant_us(read_instant(text), "since")
-    return now_us - parse_span(text)
 
 
 def _group_entry(one: DeadGroup) -> Entry:

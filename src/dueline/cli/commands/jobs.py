@@ -10,10 +10,10 @@ import typer
 
 from dueline.admin import job_lists
 from dueline.admin.bulk_runs import Change
-from dueline.admin.filters import parse_filter
+from dueline.admin.filters import parse_filter, read_past
 from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.admin.job_views import details_of, summaries_of
-from dueline.admin.search import ENDED_STATES, SCAN_MAX, attempts_of
+from dueline.admin.search import ENDED, IN_HISTORY, SCAN_MAX, attempts_of
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import change_matching, like_of
@@ -44,7 +44,7 @@ from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
 from dueline.core.codec import encode_result
-from dueline.core.durations import parse_span
+from dueline.core.durations import instant_text, parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
@@ -81,6 +81,10 @@ def list_jobs(
     task: TaskOption = None,
     tenant: TenantOption = None,
     tag: TagOption = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Jobs in any ended state.")] = False,
+    since: Annotated[str | None, option("TIME", "Ended since: 2h, 2027-01-01T09:00.")] = None,
+    until: Annotated[str | None, option("TIME", "Ended before: 1h, 2027-01-01T09:00.")] = None,
+    error: Annotated[str | None, option("TEXT", "Part of the error, in any case.")] = None,
     limit: LimitOption = LIMIT,
 ) -> None:
     """List jobs by time.
@@ -89,26 +93,35 @@ def list_jobs(
     from the history, the latest first. `dueline jobs peek` lists ready jobs in starting order.
     FILTER has the words of the dashboard, such as error:Timeout; quote those with < and >.
 
-    Example: dueline jobs list --queue mail --state retrying
+    Example: dueline jobs list --ended --since 1d --error "timed out" --tag import
     """
     asked: dict[str, Any] = {
-        "state": state, "queue": queue, "task": task, "tenant": tenant, "tag": tag,
+        "state": ENDED if ended and state is None else state, "queue": queue, "task": task,
+        "tenant": tenant, "tag": tag, "error": error,
     }  # fmt: skip
     with session_of(context).queues() as queues:
         now_us = queues.engine.time.latest_us()
         like = parse_filter(" ".join(words or ()), now_us)
         given = {name: text for name, text in asked.items() if text is not None}
+        for name, text in (("since", since), ("until", until)):
+            if text is not None:
+                given[f"{name}_us"] = read_past(text, now_us, f"--{name}")
         for name in given:
             if getattr(like, name) is not None:
-                raise BadInput(f"--{name} and a word {name}: exclude each other.", hint="Pass one.")
+                word = name.removesuffix("_us")
+                raise BadInput(f"--{word} and a word {word}: exclude each other.", hint="Pass one.")
         like = replace(like, **given)
         output = Output.of(context, queues.engine)
         page = job_lists.list_jobs(queues.engine, like, limit=limit, most=SCAN_MAX)
-        has_ended = like.state in ENDED_STATES
+        has_ended = like.state in IN_HISTORY
         show = job_rows.of_ended if has_ended else job_rows.of_waiting
         columns = job_rows.ENDED_COLUMNS if has_ended else job_rows.LIST_COLUMNS
         shown, more = [show(job) for job in page.jobs], page.next is not None
         output.entries(shown, columns, count=len(shown), more=more, capped=page.is_capped)
+    if page.since_us:
+        note(f"Only jobs that ended since {instant_text(page.since_us)} were searched. To go on: "
+             "--until with this time.")  # fmt: skip
+        return
     empty = NO_UNENDED_MATCH if like.state is None else _NO_MATCH.get(like.state, NO_MATCH)
     note_rest(len(shown), more=more, is_capped=page.is_capped, empty=empty)
 

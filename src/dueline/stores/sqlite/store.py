@@ -52,6 +52,7 @@ from dueline.stores.sqlite.connection import (
 from dueline.stores.sqlite.file import OWNER_ONLY
 from dueline.stores.sqlite.group_commit import InsertCommit, RecordCommit
 from dueline.stores.sqlite.jobs import GREATEST, LEAST
+from dueline.stores.sqlite.reserve import MIB, Reserve
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 from dueline.stores.walks import WalksByTime
 
@@ -67,6 +68,8 @@ class SqliteStore(WalksByTime):
       mode: Permissions of the file: OWNER_ONLY or GROUP_TOO.
       timeout_us: Maximum time that a call waits for other writers or the disk, in microseconds;
         None for 60 s and 10 s.
+      reserve_mib: Space of the disk that new jobs leave to claims and outcomes, in MiB; None for
+        the default.
     """
 
     transactional = True
@@ -81,6 +84,7 @@ class SqliteStore(WalksByTime):
         may_be_shared: bool = False,
         mode: int = OWNER_ONLY,
         timeout_us: int | None = None,
+        reserve_mib: int | None = None,
     ) -> None:
         self._path = path.absolute()
         self._clock = clock
@@ -98,6 +102,7 @@ class SqliteStore(WalksByTime):
         self._inserts = InsertCommit(self._file)
         self._records = RecordCommit(self._file, self.clock_us)
         self._guard = Guard()
+        self._reserve = Reserve(self._path, reserve_mib)
 
     def clock_us(self) -> int:
         """Return the machine's wall clock, in microseconds UTC."""
@@ -109,6 +114,8 @@ class SqliteStore(WalksByTime):
         if self._synchronous != "FULL":
             power = "the last commits may be lost (synchronous=NORMAL was asked for)"
         damaged = self._connection.read(damage.damaged_rows)
+        room = self._reserve.room()
+        space = "unknown" if room is None else f"{room[0] // MIB} MiB, {room[1] // MIB} reserved"
         return {
             **({"damaged rows": damaged} if damaged else {}),
             "store": "sqlite",
@@ -120,6 +127,7 @@ class SqliteStore(WalksByTime):
             "integrity": self._file.examine(
                 lambda database: str(first(database, "PRAGMA quick_check(1)"))
             ),
+            "free space": space,
             "survives a process crash": "nothing is lost",
             "survives loss of power": power,
             "survives loss of the machine": "no: one file on one machine",
@@ -151,10 +159,12 @@ class SqliteStore(WalksByTime):
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
-        if jobs and self._connection is self._file:
+        if not jobs:
+            return []
+        self._reserve.expect_room(jobs)
+        if self._connection is self._file:
             return self._inserts.write(jobs).held
-        if jobs:
-            self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
+        self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
         return [True] * len(jobs)
 
     def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
@@ -383,6 +393,7 @@ class SqliteStore(WalksByTime):
         """Apply groups, each all or nothing, in one transaction."""
         if not groups:
             return []
+        self._reserve.expect_room_for(groups)
         if self._connection is self._file and may_share(groups):
             return self._records.write(groups).held
         return batches.together(self._connection, groups, self.clock_us())

@@ -14,7 +14,7 @@ from dueline.admin.job_lists import Count
 from dueline.admin.operations import check_bulk, targets
 from dueline.admin.read_models import READ_US_MAX
 from dueline.admin.redrives import chosen, read_rate
-from dueline.admin.search import ENDED_STATES, count_like
+from dueline.admin.search import ENDED, ENDED_STATES, IN_HISTORY, count_like
 from dueline.api.job_handle import parse_id
 from dueline.core.codec import encode_result
 from dueline.core.durations import parse_span
@@ -39,6 +39,7 @@ _SELECTED = {
     "dead": ("retry", "delete"),
     "running": ("cancel",),
     **dict.fromkeys(ENDED_STATES, ("run again",)),
+    ENDED: (),
 }
 """Changes of jobs that are selected in a list, by its state."""
 
@@ -70,7 +71,7 @@ def list_jobs(request: Request) -> Response:
         states=STATES,
         tabs=[(state, with_state(text, state)) for state in (None, *STATES)],
         changes=targets(like) if like else (),
-        has_ended=like is not None and like.state in ENDED_STATES,
+        has_ended=like is not None and like.state in IN_HISTORY,
         selected=_SELECTED.get(like.state or "", ("retry", "cancel")) if like is not None else (),
     )
 
