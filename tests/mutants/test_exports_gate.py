@@ -30,19 +30,19 @@ def between_kinds(test: Callable[..., object]) -> Named:
 
 
 MUTANTS: Final = (
-    Mutant("Y1", exports.a_store_is_not_frozen,
+    Mutant("X7", exports.a_store_is_not_frozen,
            on_a_stage(test_exports.test_a_frozen_store_starts_and_accepts_nothing)),
-    Mutant("Y1", exports.claims_are_not_waited_for,
+    Mutant("X7", exports.claims_are_not_waited_for,
            on_a_stage(test_exports.test_a_frozen_store_starts_and_accepts_nothing)),
-    Mutant("Y1", exports.a_freeze_lasts_for_ever,
+    Mutant("X7", exports.a_freeze_lasts_for_ever,
            on_a_stage(test_exports.test_a_killed_export_leaves_no_export_and_thaws_by_itself)),
-    Mutant("Y2", exports.parts_are_not_checked,
+    Mutant("X8", exports.parts_are_not_checked,
            on_a_stage(test_exports.test_bad_input_is_refused)),
-    Mutant("Y3", exports.the_new_store_is_open_meanwhile,
+    Mutant("X9", exports.the_new_store_is_open_meanwhile,
            between_kinds(test_exports.test_an_import_goes_on_after_a_kill_at_each_call)),
-    Mutant("Y3", exports.watermarks_are_raised_with_their_part,
+    Mutant("X9", exports.watermarks_are_raised_with_their_part,
            between_kinds(test_exports.test_an_import_goes_on_after_a_kill_at_each_call)),
-    Mutant("Y4", exports.the_store_is_not_compared,
+    Mutant("X10", exports.the_store_is_not_compared,
            on_a_stage(test_exports.test_a_store_that_differs_after_the_import_stays_closed)),
 )  # fmt: skip
 

@@ -49,7 +49,7 @@ FILLING: Final = "being filled from "
 """Begins the name that says that another store, or an export, is still copied into this one."""
 
 FROZEN: Final = "frozen by an export"
-"""Says that an export reads the store; the record expires if that process dies (rule Y1)."""
+"""Says that an export reads the store; the record expires if that process dies (rule X7)."""
 
 
 class Features:

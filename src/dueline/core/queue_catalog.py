@@ -136,7 +136,7 @@ class Catalog:
 
         Raises:
           StoreMoved: the store has moved (rule X1).
-          StoreUnavailable: an export reads it (rule Y1).
+          StoreUnavailable: an export reads it (rule X7).
           Others: as `settings`.
         """
         settings = self.settings(queue, age_us_max=age_us_max)

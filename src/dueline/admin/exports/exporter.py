@@ -1,4 +1,4 @@
-"""Writes all that a store holds into files, while the store is frozen (rules Y1 and Y2).
+"""Writes all that a store holds into files, while the store is frozen (rules X7 and X8).
 
 A frozen store accepts and starts no jobs. Workers end what they hold, and go on by themselves after
 the export, or a minute after its process was killed.

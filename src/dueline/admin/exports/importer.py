@@ -1,4 +1,4 @@
-"""Reads an export into a store (rules Y3 and Y4).
+"""Reads an export into a store (rules X9 and X10).
 
 Other processes refuse the store until everything is in it and was compared with the export. Each
 write is repeatable, so a process that was killed is continued by the next one with the same export.

@@ -223,7 +223,7 @@ def results_in(line: RecordLine) -> list[tuple[str, Outcome]]:
 
 
 class Digest:
-    """Counts lines of each kind, and sums what is the same in every store (rule E3).
+    """Counts lines of each kind, and sums what is the same in every store (rule X10).
 
     The order of lines does not matter, nor how results share records. It detects what is missing,
     doubled or changed; it is no signature.
