@@ -38,6 +38,7 @@ from models import (
     signatures,
     stretches,
     tasks,
+    topics,
     trials,
     turns,
 )
@@ -72,6 +73,7 @@ RIGHT: dict[str, Models] = {
     "durable_calls": {**durable_calls.MODELS},
     "durable_ends": {**durable_ends.MODELS},
     "durable_generations": {**durable_generations.MODELS},
+    "topics": {**topics.MODELS},
     "trials": {**trials.MODELS},
     "occurrences": {**occurrences.MODELS},
     "appends": {**appends.MODELS},
@@ -102,6 +104,7 @@ WRONG: dict[str, Models] = {
     "durable_calls": {**durable_calls.MUTANTS},
     "durable_ends": {**durable_ends.MUTANTS},
     "durable_generations": {**durable_generations.MUTANTS},
+    "topics": {**topics.MUTANTS},
     "trials": {**trials.MUTANTS},
     "occurrences": {**occurrences.MUTANTS},
     "appends": {**appends.MUTANTS},

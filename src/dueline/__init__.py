@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dueline.api.dependency import Dependency
     from dueline.api.job_handle import Job
     from dueline.api.task import AsyncTask, Task
+    from dueline.api.topics import Subscription, Topic
     from dueline.api.workflows import Flow
     from dueline.core.call_options import Unique
     from dueline.core.errors import (
@@ -101,8 +102,10 @@ __all__ = [
     "StoreReplaced",
     "StoreUnavailable",
     "Stream",
+    "Subscription",
     "Task",
     "Throttled",
+    "Topic",
     "Transaction",
     "Unique",
     "chord",
@@ -119,6 +122,7 @@ _PLACES = {
     "api.dependency": ("Dependency",),
     "api.job_handle": ("Job",),
     "api.task": ("AsyncTask", "Task"),
+    "api.topics": ("Subscription", "Topic"),
     "api.workflows": ("Flow",),
     "core.call_options": ("Unique",),
     "core.errors": (

@@ -47,7 +47,7 @@ from dueline.limits import semaphore
 from dueline.limits.definitions import expect_kind
 from dueline.limits.semaphore import Semaphore
 from dueline.schedules import scheduler
-from dueline.streams import parked
+from dueline.streams import groups, parked
 from dueline.streams import pauses as stream_pauses
 from dueline.tasks.handler import Handler
 from dueline.workflows.workflow import WorkflowView
@@ -390,6 +390,14 @@ class Operations:
         Raises: As `streams.pauses.resume`.
         """
         self._stream("resume stream", stream, group, shard, stream_pauses.resume)
+
+    def forget_subscriber(self, name: str) -> None:
+        """Remove a subscriber to topics, so that events that it has not read can expire.
+
+        Raises: As `streams.groups.forget_subscriber`.
+        """
+        store = self._queues.engine.store
+        self._recorded("forget subscriber", name, lambda: groups.forget_subscriber(store, name))
 
     def unpark(self, stream: str, group: str, name: str | None) -> int:
         """Have the events of a parked key handled again, or all; return the number of keys.

@@ -118,12 +118,16 @@ class WorkflowDetails:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A consumer group. lags: of each shard. holders: the member that holds each held shard."""
+    """A consumer group. lags: of each shard. holders: the member that holds each held shard.
+
+    pattern: of the topics to which it subscribes; None for a group of all events.
+    """
 
     name: str
     lags: Sequence[Lag]
     holders: Mapping[int, str]
     members: Sequence[groups.Member]
+    pattern: str | None = None
 
     @property
     def unread(self) -> int:
@@ -533,7 +537,7 @@ class Admin:
         for name, settings in resharding.streams(store):
             shards = list(resharding.shards_of(settings))
             some = []
-            for group in sorted(groups.registered(store, name)):
+            for group, registered in sorted(groups.registered(store, name).items()):
                 held = grants(store, groups.leases_at(name, group))
                 some.append(
                     GroupSummary(
@@ -545,6 +549,7 @@ class Admin:
                             if one.until_us > now_us
                         },
                         groups.members(store, name, group),
+                        registered.pattern,
                     )
                 )
             found.append(StreamSummary(name, settings, shards, some))

@@ -19,31 +19,31 @@ from typing import (
 from dueline.api.alerts import AlertMethods
 from dueline.api.batches import BatchMethods
 from dueline.api.call_options import Options
-from dueline.api.config import load_module, task_modules
-from dueline.api.coordination import CoordinationMethods
 from dueline.api.durable import DurableMethods
 from dueline.api.gathering import Gathering
+from dueline.api.including import IncludeMethods
 from dueline.api.job_handle import Job
 from dueline.api.jobs import JobMethods
 from dueline.api.limits import LimitMethods
 from dueline.api.schedules import ScheduleMethods
 from dueline.api.task import CHUNK, AsyncTask, PlannedCall, Task, Using, enqueue_all
 from dueline.api.task_declaration import (
-    are_names,
     check_large,
     check_named_call,
     check_retry,
+    check_takes_event,
     handler_of,
     limits_us,
     required_by,
     task_name,
 )
 from dueline.api.task_decorator import Registering, RegisteringBatches, TaskTerms
+from dueline.api.topics import Subscription, TopicMethods, read_subscription
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.api.workflows import WorkflowMethods
 from dueline.core.call_options import Unique
 from dueline.core.clock import Clock, duration_us
-from dueline.core.errors import BadInput, NotFound
+from dueline.core.errors import NotFound
 from dueline.core.queue_settings import (
     DEFAULT_QUEUE,
     Deliver,
@@ -57,6 +57,7 @@ from dueline.core.queue_settings import (
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, in_transaction, transaction
+from dueline.streams.topics import group_of_task
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import APP_METHODS, TASK_OPTIONS, check_options, unknown_attribute
 from dueline.tasks.handler import Context, Handler, KeptLogs, Middleware
@@ -78,7 +79,8 @@ class Dueline(
     ScheduleMethods,
     LimitMethods,
     WorkflowMethods,
-    CoordinationMethods,
+    TopicMethods,
+    IncludeMethods,
     AlertMethods,
 ):
     """An application: tasks, and the store that holds their jobs.
@@ -105,7 +107,6 @@ class Dueline(
     ) -> None:
         super().__init__(url, clock=clock)
         self._keep_blobs(blobs, blobs_above)
-        self._included: list[Callable[[], Iterable[str]]] = []
         self.include(*include)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
@@ -123,55 +124,6 @@ class Dueline(
         super().declare(queues)
 
     # Tasks
-
-    def include(self, *modules: str) -> None:
-        """Name modules with tasks.
-
-        They are imported when a worker starts or the command line asks for a task, not now: they
-        may import this application.
-
-        Args:
-            *modules: Names such as "shop.tasks".
-
-        Raises:
-            BadInput: A name is not a string.
-        """
-        if not are_names(modules):
-            raise BadInput(
-                f"`include` takes names of modules (got {modules!r:.80}).",
-                hint='Use app.include("shop.tasks").',
-            )
-        self._included.append(lambda: modules)
-
-    def discover(self, package: str, *, name: str = "tasks") -> None:
-        """Include all modules called `tasks` of a package, at any depth.
-
-        Modules in a package of that name are included too. They are found and imported as those
-        of `include`.
-
-        Args:
-            package: Name of the package, such as "shop".
-            name: Name of the modules.
-
-        Raises:
-            BadInput: A name is not a string.
-        """
-        if not are_names((package, name)):
-            raise BadInput(
-                f"`discover` takes the name of a package (got {package!r:.80}).",
-                hint='Use app.discover("shop").',
-            )
-        self._included.append(lambda: task_modules(package, name))
-
-    def _import_included(self) -> None:
-        while self._included:
-            names = self._included.pop(0)  # first: the modules may ask for the tasks themselves
-            try:
-                for name in names():
-                    load_module(name, "included module")
-            except BaseException:
-                self._included.insert(0, names)
-                raise
 
     @property
     def tasks(self) -> Mapping[str, Handler]:
@@ -243,6 +195,7 @@ class Dueline(
         middleware: Sequence[Middleware] = (),
         logs: KeptLogs = "off",
         large: int | None = None,
+        on: Subscription | str | None = None,
         **unknown: Never,
     ) -> Any:
         """Register a function as a task.
@@ -273,6 +226,8 @@ class Dueline(
             logs: Of which attempts the records that the function logs are kept, for `job.logs()`:
                 of those that "failed", of "all" that failed or were done, or "off".
             large: As `blobs_above` of the application, for this task; 0 for always.
+            on: Topic, pattern of topics or `Subscription` whose events are jobs of this task, each
+                with the value of an event as its argument; not with `unique`.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -289,6 +244,7 @@ class Dueline(
         if codec is not None:
             self.payloads.check(codec)
         check_large(large, self.payloads)
+        subscription = None if on is None else read_subscription(on, unique)
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = handler_of(
@@ -299,7 +255,12 @@ class Dueline(
                 join=self.join, engine_of=lambda: self.engine,
                 middleware=middleware, logs=logs, large=large,
             )  # fmt: skip
-            return self._add_task(handler, options, unique)
+            if subscription is not None:
+                check_takes_event(handler)
+            task = self._add_task(handler, options, unique)
+            if subscription is not None:
+                self._subscriptions[group_of_task(handler.name)] = (task, subscription)
+            return task
 
         return register if function is None else register(function)
 

@@ -194,7 +194,7 @@ def run(app: Connection, plan: Plan, worker: Worker, tally: Tally | None = None)
     watch = make_maintenance_threads(app.queues, worker.name, is_monitor=plan.monitor, tally=tally)
     if plan.burst:  # store due jobs of schedules before the first poll
         watch.check_schedules()
-    with watch:
+    with watch, app._delivering(at_once=plan.burst):  # noqa: SLF001  (of this package)
         worker.run()
     log.debug("worker %s ended", worker.name)
 

@@ -61,6 +61,17 @@ def check_large(large: object, payloads: Payloads) -> None:
         )
 
 
+def check_takes_event(handler: Handler) -> None:
+    """Raise BadInput if a handler cannot be called with the value of an event alone."""
+    try:
+        handler.arguments.named((None,), {})
+    except BadInput as error:
+        raise BadInput(
+            f"The task {handler.name} has `on=` and must take one argument: {error.message}",
+            hint="Write def welcome(user): ..., with the value of the event.",
+        ) from error
+
+
 def read_unique(unique: object, handler: Handler) -> Unique:
     """Return the unique key of the argument `unique`, a Unique or a string."""
     if isinstance(unique, str):

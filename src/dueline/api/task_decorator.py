@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from dueline.api.task import AsyncTask, Task
+from dueline.api.topics import Subscription
 from dueline.core.call_options import Unique
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import Call
@@ -32,6 +33,7 @@ class TaskTerms(TypedDict, total=False):
     middleware: Sequence[Middleware]
     logs: KeptLogs
     large: int | None
+    on: Subscription | str | None
 
 
 class Registering(Protocol):

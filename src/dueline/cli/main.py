@@ -38,6 +38,7 @@ _PLACES = {
     "streams seek": "commands.streams_read.seek",
     "streams parked": "commands.streams_parked.list_parked",
     "streams unpark": "commands.streams_parked.unpark",
+    "topics": "commands.topics.topics",
     "schedules": "commands.schedules.schedules",
     "import": "commands.imports.imports",
     "import store": "commands.export.import_store",

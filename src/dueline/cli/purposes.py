@@ -6,7 +6,16 @@ from typer.core import TyperGroup
 
 PURPOSES: Final = {
     "Begin and run": ("init", "worker", "enqueue", "web"),
-    "Jobs": ("jobs", "dead", "flows", "batches", "schedules", "streams", "events"),
+    "Jobs": (
+        "jobs",
+        "dead",
+        "flows",
+        "batches",
+        "schedules",
+        "streams",
+        "topics",
+        "events",
+    ),
     "What happens": ("stats", "top", "alerts", "health", "doctor"),
     "Steer": ("queues", "limits", "workers", "shards", "monitor"),
     "The store": ("migrate", "move", "backup", "restore", "export"),

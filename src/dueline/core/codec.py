@@ -235,24 +235,35 @@ def with_frames(value: Any, body: bytes) -> Any:  # noqa: ANN401  (of any type)
 
 
 class Content(msgspec.Struct, omit_defaults=True, gc=False):
-    """The content of a stream's row: an object with `value` and optionally `key`."""
+    """The content of a stream's row: an object with `value`, and `key` and others if it has them.
+
+    topic: the name under which the event was published. headers: small strings by name.
+    """
 
     value: Any
     key: str | None = None
+    topic: str | None = None
+    headers: dict[str, str] | None = None
 
 
 _event_decoder = msgspec.json.Decoder(Content)
 
 
-def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
+def encode_events(
+    events: Sequence[tuple[Any, str | None]],
+    topic: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> list[bytes]:
     """Encode events, each a value and an ordering key or None.
+
+    Args: topic, headers: of all of them; None for none.
 
     Raises: BadInput: an event is not JSON, or larger than 256 KiB.
     """
     try:
-        bodies = [_encoder.encode(Content(value, key)) for value, key in events]
+        bodies = [_encoder.encode(Content(value, key, topic, headers)) for value, key in events]
         if _are_suspect(bodies):
-            bodies = [_strictly(Content(value, key)) for value, key in events]
+            bodies = [_strictly(Content(value, key, topic, headers)) for value, key in events]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"An event cannot be written as JSON: {text_of(error)}.",

@@ -23,12 +23,16 @@ class ConsumerOptions(NamedTuple):
 
     batch: maximum number of events that are handled at once. ttl_us: how long a shard stays held
     without a heartbeat. park_after: how often an event may fail before it is parked; None: it is
-    retried for ever, and its shard waits.
+    retried for ever, and its shard waits. pattern: of the topics whose events are handled; None:
+    all events of the stream are. is_trusted: the handler cannot kill its process, so that no
+    trials are recorded.
     """
 
     batch: int = BATCH
     ttl_us: int = TTL_US
     park_after: int | None = None
+    pattern: str | None = None
+    is_trusted: bool = False
 
 
 @dataclass(slots=True)
@@ -37,7 +41,8 @@ class HeldShard:
 
     handed: rows that were read and are past the checkpoint. careful_until: events up to here are
     handled one by one, since one of them failed. tries: how often the first one has failed.
-    again_us: when it is retried, on the machine's clock.
+    again_us: when it is retried, on the machine's clock. skipped: rows that were read since the
+    last batch and are of other topics. skipped_us: when the first of them was, on that clock.
     """
 
     epoch: int
@@ -49,6 +54,8 @@ class HeldShard:
     tries: int = 0
     again_us: int = 0
     noted: tuple[Place, str] | None = None
+    skipped: list[Row] = field(default_factory=list)
+    skipped_us: int = 0
 
 
 class BatchOwner(Protocol):

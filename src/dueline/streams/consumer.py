@@ -17,14 +17,16 @@ from dueline.coordination.leases import Leases, grants
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, DuelineError, LeaseLost
+from dueline.core.job import Job
 from dueline.core.queue_settings import StreamSettings
-from dueline.core.store import Row
+from dueline.core.store import Group, Put, Row, Store
+from dueline.jobs.decisions import decide, of_record
 from dueline.log import checkpoint, trimming
 from dueline.log.checkpoint import Checkpoint, Place
 from dueline.log.reader import ShardReader
-from dueline.streams import dead_letters, groups, resharding
+from dueline.streams import dead_letters, groups, resharding, topics
 from dueline.streams.batch import Batch, ConsumerOptions, HeldShard
-from dueline.streams.dead_letters import Note
+from dueline.streams.dead_letters import Note, Plan
 from dueline.streams.groups import Member
 from dueline.streams.shard_order import RESHARD_CHECK_US, ShardOrder
 from dueline.streams.trial import HandlerIsolation, begun
@@ -33,6 +35,12 @@ log = logging.getLogger("dueline.streams.consumer")
 
 RETRY_US_MIN: Final = SECOND_US // 10
 RETRY_US_MAX: Final = 30 * SECOND_US
+
+SKIPPED_MAX: Final = 1000
+"""Number of events of other topics past which a checkpoint is moved."""
+
+SKIPPED_US: Final = 5 * SECOND_US
+"""How long a checkpoint may stay before events of other topics."""
 
 
 class Consumer:
@@ -67,6 +75,7 @@ class Consumer:
         self._order = ShardOrder(engine.store, stream, group, settings=settings, clock=clock)
         self._group = group
         self._terms = terms
+        self._is_wanted = topics.chosen(terms.pattern)
         self._from_us = from_us
         self._leases = Leases(
             engine.store,
@@ -108,8 +117,9 @@ class Consumer:
         store, ids = self._engine.store, self._engine.ids
         if self._registered is None:
             self._registered = groups.register(
-                store, self._stream, self._group, from_us=self._from_us, version=ids.token()
-            )
+                store, self._stream, self._group, from_us=self._from_us, version=ids.token(),
+                pattern=self._terms.pattern,
+            )  # fmt: skip
         self._has_idle_surplus = False
         self._leases.renew()
         self._say()
@@ -220,6 +230,9 @@ class Consumer:
             if batch is not None:
                 return batch
         if not hold.handed and not self._read_on(hold, shard):
+            self._move_past_skipped(shard, hold)
+            return None
+        if self._is_wanted is not None and not self._skip(hold, shard):
             return None
         aside = [row for row in hold.handed if hold.note.has(row)]
         if aside:
@@ -230,6 +243,23 @@ class Consumer:
                 return None
             return self._batch(shard, hold, rows)
         return self._batch(shard, hold, hold.handed) if hold.handed else None
+
+    def _skip(self, hold: HeldShard, shard: int) -> bool:
+        """Drop the rows of other topics; return whether some are left."""
+        wanted = [row for row in hold.handed if self._is_wanted is None or self._is_wanted(row)]
+        if not wanted:
+            hold.skipped_us = hold.skipped_us if hold.skipped else self._clock.monotonic_us()
+            hold.skipped += hold.handed
+            self._move_past_skipped(shard, hold)
+        hold.handed = wanted
+        return bool(wanted)
+
+    def _move_past_skipped(self, shard: int, hold: HeldShard) -> None:
+        """Move the checkpoint past rows of other topics, once they are many or wait for long."""
+        waits_us = self._clock.monotonic_us() - hold.skipped_us
+        if hold.skipped and (len(hold.skipped) >= SKIPPED_MAX or waits_us >= SKIPPED_US):
+            self._move(shard, hold, self._moved(hold, hold.skipped, hold.note))
+            hold.skipped = []
 
     def _read_on(self, hold: HeldShard, shard: int) -> bool:
         """Read the next events of a shard; at the end of a sealed one, record that (rule F5)."""
@@ -261,7 +291,8 @@ class Consumer:
         trial = hold.note.trial
         first, last = _place(rows[0]), _place(rows[-1])
         attempt = (first, key or "")
-        is_suspect = trial is not None or self._leases.has_expired(str(shard))
+        has_died = self._leases.has_expired(str(shard)) and not self._terms.is_trusted
+        is_suspect = trial is not None or has_died
         if is_suspect and hold.noted != attempt:
             deaths = 0 if trial is None else trial.deaths_at(*attempt)
             hold.tries = max(hold.tries, deaths)
@@ -359,6 +390,36 @@ class Consumer:
         self._move(batch.shard, batch.hold, wanted := self.wanted(batch))
         self._passed(batch, wanted)
 
+    def commit_with(self, batch: Batch, jobs: Sequence[Job], store: Store) -> None:
+        """Insert a job for each event of a batch, and move the checkpoint past it (rule F11).
+
+        Args:
+          jobs: New rows, but for those that the plan of an earlier attempt has.
+          store: The engine's store, or what records new jobs in the history.
+
+        Raises: as `commit`.
+        """
+        batch.check()
+        hold = batch.hold
+        closed = self._moved(hold, batch.rows, replace(hold.note, plan=None))
+        at_us, row_id = _place(batch.rows[-1])
+        planned = tuple(job._replace(body=b"") for job in jobs)
+        plan = Plan((at_us, row_id.hex()), planned)
+        opened = checkpoint.commit_of(
+            hold.present, self._noted(hold, replace(hold.note, plan=plan))
+        )
+        (put,) = checkpoint.commit_of(hold.present, closed).writes
+        assert isinstance(put, Put)
+        try:
+            is_made = all(decide(store, [of_record(opened, Group(jobs=jobs), put)]))
+        except DuelineError:
+            self.forget(batch.shard)
+            raise
+        if not is_made:
+            self.forget(batch.shard)
+            raise LeaseLost(f"Another member holds shard {batch.shard} of {self._stream}.")
+        self._passed(batch, closed)
+
     def fail(self, batch: Batch) -> bool:
         """Record that the handler of a batch failed: its events are retried later, one by one.
 
@@ -452,6 +513,7 @@ class Consumer:
         self._isolation.leave(self._runner(batch.shard))
         if batch.key is None:
             place = _place(batch.rows[-1])
+            hold.skipped = []
             hold.handed = [row for row in hold.handed if _place(row) > place]
             if hold.careful_until is not None and place >= hold.careful_until:
                 hold.careful_until = None

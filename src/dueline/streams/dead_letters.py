@@ -12,6 +12,7 @@ from typing import Final
 
 from dueline.core.codec import decode, encode
 from dueline.core.errors import Unknown
+from dueline.core.job import Job
 from dueline.core.pagination import rows_in
 from dueline.core.store import Delete, Put, Records, Row, Store
 from dueline.log.checkpoint import Place
@@ -28,15 +29,33 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows of jobs that are inserted for events, so that each repeat writes the same (F11).
+
+    until: the position of the last of these events. jobs: without their bodies, which the events
+    have.
+    """
+
+    until: tuple[int, str]
+    jobs: tuple[Job, ...]
+
+    def after(self, place: Place) -> "Plan | None":
+        """Return what is left past a position."""
+        return self if (place[0], place[1].hex()) < self.until else None
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """What a consumer stores beside its checkpoint.
 
     parked: for each parked key, the position in the stream of parked events after which its events
-    are. trial: an attempt that may kill its process, or None.
+    are. trial: an attempt that may kill its process, or None. plan: jobs that are being inserted
+    for the next events, or None.
     """
 
     parked: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     trial: Trial | None = None
+    plan: Plan | None = None
 
     def has(self, row: Row) -> bool:
         """Return whether the key of a row is parked."""
@@ -58,7 +77,12 @@ class Note:
 
     def behind(self, place: Place) -> "Note":
         """Return the note once all events up to a position are handled."""
-        return self if self.trial is None else replace(self, trial=self.trial.after(place))
+        if self.trial is None and self.plan is None:
+            return self
+        trial = None if self.trial is None else self.trial.after(place)
+        return replace(
+            self, trial=trial, plan=None if self.plan is None else self.plan.after(place)
+        )
 
     def without(self, key: str) -> "Note":
         """Return the note without a parked key."""
@@ -72,7 +96,7 @@ def read_note(text: str) -> Note:
 
 def write_note(note: Note) -> str:
     """Encode the note of a checkpoint; empty where there is nothing to store."""
-    return encode(note).decode() if note.parked or note.trial else ""
+    return encode(note).decode() if note.parked or note.trial or note.plan else ""
 
 
 def key_of(row: Row) -> str:

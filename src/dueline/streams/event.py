@@ -84,6 +84,21 @@ class Event:
             read = self._read = decode_event(self.row.body)
         return read.value
 
+    @property
+    def topic(self) -> str | None:
+        """The topic under which it was published; None for other events of streams."""
+        return self._content().topic
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with which it was appended or published; a copy."""
+        return dict(self._content().headers or {})
+
+    def _content(self) -> Content:
+        if self._read is None:
+            self._read = decode_event(self.row.body)
+        return self._read
+
 
 class Events(Sequence[Event]):
     """Events of rows, each created when it is accessed."""

@@ -10,7 +10,7 @@ from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.maintenance import StepResult
 from dueline.jobs.shard_status import LATE_US
-from dueline.streams import groups, resharding
+from dueline.streams import groups, resharding, topics
 
 EVERY_US = LATE_US
 
@@ -37,6 +37,9 @@ def stuck_groups(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterat
                 finding = f"its oldest event waits for {span_text(waits_us)}"
                 finding += "" if members else ", and it has no live member"
                 advice = "Start more consumers; or `stream.forget_group` if it is not used."
+                if group.startswith(topics.TASK_PREFIX):
+                    advice = f"Start a worker that has the {group}; or `dueline topics forget "
+                    advice += f"'{group}'` if it no longer subscribes."
                 paused = [pause for pause in settings.paused if pause.group in (None, group)]
                 if paused:
                     finding += f"; paused: {'; '.join(pause.text for pause in paused)}"

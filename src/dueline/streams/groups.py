@@ -1,19 +1,21 @@
 """Consumer groups of a stream: their members, and how far each has read."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from dueline.coordination.leases import Grant
 from dueline.core.codec import decode, encode
-from dueline.core.pagination import records_in
+from dueline.core.errors import Conflict, NotFound
+from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import Unreadable, unreadable, unreadable_by
 from dueline.core.store import NO_VERSION, Delete, Put, Record, Records, Row, Store
 from dueline.core.watermark import SEALED_US
 from dueline.log import checkpoint
 from dueline.log.checkpoint import Checkpoint, read_all
+from dueline.streams import topics
 from dueline.streams.dead_letters import read_note
 
 ROWS_COUNTED_MAX: Final = 10_000
@@ -22,9 +24,13 @@ ROWS_COUNTED_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A registered group. from_us: where it begins in shards that it has not read yet."""
+    """A registered group. from_us: where it begins in shards that it has not read yet.
+
+    pattern: of the topics that it reads; None: it reads all events.
+    """
 
     from_us: int
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +76,32 @@ def checkpoints_at(stream: str, group: str) -> str:
     return f"stream-checkpoints/{stream}/{group}"
 
 
-def register(records: Records, stream: str, group: str, *, from_us: int, version: bytes) -> Group:
+def register(
+    records: Records,
+    stream: str,
+    group: str,
+    *,
+    from_us: int,
+    version: bytes,
+    pattern: str | None = None,
+) -> Group:
     """Register a group if needed: from then on no event that it has not read expires.
 
-    Returns: the group as it was first registered.
+    Args: pattern: of the topics that it reads; another one replaces that of a registered group.
+
+    Returns: the group as it begins where it was first registered.
     """
-    put = Put(group, version, encode(Group(from_us)), expect=NO_VERSION)
+    put = Put(group, version, encode(Group(from_us, pattern)), expect=NO_VERSION)
     records.commit(groups_at(stream), (put,))
-    return registered(records, stream)[group]
+    record = record_at(records, groups_at(stream), group)
+    if record is None:
+        raise Conflict(f"The group {stream}/{group} was just removed.", hint="Try again.")
+    present = decode(record.value, Group)
+    if present.pattern == pattern:
+        return present
+    changed = replace(present, pattern=pattern)
+    records.commit(groups_at(stream), (Put(group, version, encode(changed), record.version),))
+    return changed
 
 
 def forget(records: Records, stream: str, group: str) -> None:
@@ -90,6 +114,22 @@ def registered(records: Records, stream: str) -> Mapping[str, Group]:
     return {
         record.key: decode(record.value, Group) for record in records_in(records, groups_at(stream))
     }
+
+
+def subscribers(records: Records) -> Mapping[str, Group]:
+    """Read the groups that subscribe to topics."""
+    found = registered(records, topics.STREAM)
+    return {name: group for name, group in found.items() if group.pattern is not None}
+
+
+def forget_subscriber(records: Records, name: str) -> None:
+    """Unregister a subscriber to topics.
+
+    Raises: NotFound: there is no such subscriber.
+    """
+    if name not in registered(records, topics.STREAM):
+        raise NotFound(f"There is no subscriber {name:.80}.", hint="See `dueline topics list`.")
+    forget(records, topics.STREAM, name)
 
 
 def beat(
@@ -178,10 +218,13 @@ def _unread(
 ) -> Iterator[tuple[int, Sequence[Row]]]:
     """Read the first events of each shard that a group has not read."""
     begun = registered(store, stream).get(group, Group(0))
+    is_wanted = topics.chosen(begun.pattern)
     for shard in shards:
         place = known[shard].place if shard in known else None
         after = place or (begun.from_us, b"")
-        yield shard, store.tail(stream, shard, after=after, limit=limit, until_us=SEALED_US).rows
+        most = limit if is_wanted is None else ROWS_COUNTED_MAX
+        rows = store.tail(stream, shard, after=after, limit=most, until_us=SEALED_US).rows
+        yield shard, rows if is_wanted is None else list(filter(is_wanted, rows))
 
 
 def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping[int, int]:

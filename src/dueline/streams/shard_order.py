@@ -1,6 +1,7 @@
 """The shards of a stream that a group reads, and their order after resharding (rule F5)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dueline.core.clock import SECOND_US, Clock
@@ -96,7 +97,8 @@ class ShardOrder:
         """Return the dead-lettered keys of a shard; at its beginning, those of the old shards."""
         note = dead_letters.read_note(present.note)
         if present.place is None and self._settings.before:
-            return Note(resharding.inherited(self._settings, shard, self._places()), note.trial)
+            parked = resharding.inherited(self._settings, shard, self._places())
+            return replace(note, parked=parked)
         return note
 
     def waits(self, shard: int, key: str) -> bool:

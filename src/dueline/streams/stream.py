@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from dueline.coordination.leases import TTL_US_MIN
+from dueline.core.call_options import read_headers
 from dueline.core.clock import SECOND_US, duration_us
 from dueline.core.codec import encode_events
 from dueline.core.engine import Engine
@@ -24,7 +25,7 @@ from dueline.core.wakeup import Wakeup
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.log.reader import ShardReader, merged
-from dueline.streams import dead_letters, groups, parked, pauses, resharding, retention
+from dueline.streams import dead_letters, groups, parked, pauses, resharding, retention, topics
 from dueline.streams.batch import BATCH, TTL_US, Batch, ConsumerOptions
 from dueline.streams.event import Event, Events, Position
 from dueline.streams.groups import Lag, Member
@@ -135,7 +136,15 @@ class Stream:
 
     # Appending
 
-    def append(self, value: Any, *, key: str | None = None, tx: object = None) -> Event:  # noqa: ANN401
+    def append(
+        self,
+        value: Any,  # noqa: ANN401
+        *,
+        key: str | None = None,
+        tx: object = None,
+        headers: Mapping[str, str] | None = None,
+        topic: str | None = None,
+    ) -> Event:
         """Append one event.
 
         Args:
@@ -143,10 +152,14 @@ class Stream:
             that one process appends are read in that order.
           tx: a transaction of the application, or on PostgreSQL a connection of your own, as in
             `task.using(tx=...)`; the event is appended if it commits.
+          headers: small strings by name that travel with the event. topic: name under which
+            groups with a pattern find it, as `app.publish` says.
 
         Raises: as `append_many`.
         """
-        return Event(self._append([(value, key)], tx)[0])
+        own = dict(read_headers(headers)) if headers else None
+        name = None if topic is None else topics.check_topic(topic)
+        return Event(self._append([(value, key)], tx, name, own)[0])
 
     def append_many(
         self, events: Iterable[tuple[Any, str | None]], *, tx: object = None
@@ -170,7 +183,13 @@ class Stream:
         """Append the rows of an AppendUnknown again: none is lost, repeats have the same id."""
         return Events(self._store(self._connect(), rows))
 
-    def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> Sequence[Row]:
+    def _append(
+        self,
+        events: Sequence[tuple[Any, str | None]],
+        tx: object,
+        topic: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Sequence[Row]:
         engine = self._connect()
         is_known = self._known is not None and self._known[0] is engine.store
         if isinstance(tx, Transaction):
@@ -182,7 +201,7 @@ class Stream:
             if tx is not None:
                 engine = self._join(tx).queues_of(self._owner).engine
         shards = settings.shards
-        bodies = encode_events(events)
+        bodies = encode_events(events, topic, headers)
         now_us = engine.time.earliest_us()
         at_us = max(now_us, self._last_us)  # never before earlier appends of this process
         ids = engine.ids.many(len(events), now_us)
@@ -278,6 +297,7 @@ class Stream:
         lease: timedelta | float = TTL_US / SECOND_US,
         park_after: int | None = None,
         start: str | Position = "oldest",
+        topic: str | None = None,
     ) -> Callable[[Handle], Handle]:
         """Register a function as the handler of a group: `@clicks.consumer("billing")`.
 
@@ -291,6 +311,7 @@ class Stream:
             with all later events of its key. By default it is retried for ever, and its shard
             waits.
           start: where a new group begins: "oldest", "newest", or a position.
+          topic: the topics whose events it handles, as `app.topic(...).consumer` says.
 
         Raises: BadInput: an option is out of range, or the group has a handler.
         """
@@ -306,7 +327,8 @@ class Stream:
             raise BadInput(f"lease={lease!r} is too short.", hint="Use 2 s or more.")
         if not isinstance(start, Position) and start not in ("oldest", "newest"):
             raise BadInput(f"start={start!r} is no place.", hint='Use "oldest" or "newest".')
-        terms = ConsumerOptions(batch, ttl_us, park_after)
+        pattern = None if topic is None else topics.check_pattern(topic)
+        terms = ConsumerOptions(batch, ttl_us, park_after, pattern)
 
         def register(handle: Handle) -> Handle:
             self.consumers[group] = Registered(group, handle, terms, start)

@@ -1,7 +1,8 @@
 """`dueline streams`: read a stream, show and move its groups."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from itertools import islice, takewhile
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import StreamSettings
 from dueline.log.checkpoint import Place
 from dueline.log.reader import ShardReader, merged
-from dueline.streams import dead_letters, groups, resharding
+from dueline.streams import dead_letters, groups, resharding, topics
 from dueline.streams.event import Event, Position
 from dueline.streams.seek import seek as seek_group
 
@@ -44,7 +45,10 @@ def read(
     ] = "oldest",
     until: Annotated[str | None, option("POSITION", "End, in the same form.")] = None,
     shard: Annotated[list[int] | None, option("N", "Only this shard; repeatable.")] = None,
-    key: Annotated[str | None, option("KEY", "Only events with this ordering key.")] = None,
+    key: Annotated[
+        str | None, option("PATTERN", "Only events with such a key: 7, or 'user.*'.")
+    ] = None,
+    topic: Annotated[str | None, option("PATTERN", "Only events of such topics: 'user.*'.")] = None,
     limit: Annotated[
         int | None, option("N", "Maximum number of events; default: all.", min=1)
     ] = None,
@@ -67,7 +71,8 @@ def read(
         now_us = engine.time.latest_us()
         end = None if until is None else read_place(until, now_us)
         reading = _Reading(engine, clock, name, read_place(since, now_us), shard)
-        events = islice(_chosen(reading, key, end, follow=follow, clock=clock), limit)
+        found = _events(reading, end, follow=follow, clock=clock)
+        events = islice(filter(_filter(key, topic), found), limit)
         try:
             for event in events:
                 output.line(event_entry(event), COLUMNS, WIDTHS)
@@ -170,14 +175,26 @@ class _Reading:
         )
 
 
-def _chosen(
-    reading: _Reading, key: str | None, end: Position | None, *, follow: bool, clock: Clock
+def _filter(key: str | None, topic: str | None) -> Callable[[Event], bool]:
+    """Return what tells whether an event is printed; in keys, `*`, `?` and `[...]` match."""
+    pattern = None if topic is None else topics.check_pattern(topic)
+
+    def is_chosen(event: Event) -> bool:
+        return (key is None or (event.key is not None and fnmatchcase(event.key, key))) and (
+            pattern is None or topics.matches(pattern, event.topic)
+        )
+
+    return is_chosen
+
+
+def _events(
+    reading: _Reading, end: Position | None, *, follow: bool, clock: Clock
 ) -> Iterator[Event]:
     while True:
         found = reading.events()
         if end is not None:
             found = takewhile(lambda event: event.position <= end, found)
-        yield from (event for event in found if key is None or event.key == key)
+        yield from found
         if not follow:
             return
         clock.sleep(EVERY_S)
@@ -185,10 +202,15 @@ def _chosen(
 
 def event_entry(event: Event) -> Entry:
     """Return the output of an event."""
+    topic: Entry = {} if event.topic is None else {"topic": event.topic}
+    own = json.dumps(event.headers, ensure_ascii=False)
+    headers: Entry = {"headers": Raw(own)} if event.headers else {}
     return {
         "at": Instant(event.row.at_us),
         "shard": event.shard,
         "key": event.key,
+        **topic,
+        **headers,
         "id": event.id,
         "position": str(event.position),
         "value": Raw(json.dumps(event.value, ensure_ascii=False)),

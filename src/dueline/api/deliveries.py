@@ -1,0 +1,253 @@
+"""Workers move events of topics to the tasks that subscribe to them (rules F10 and F11).
+
+Each such task is a consumer group of the stream of topics. All workers that have the task are
+members of its group: the one that holds a shard inserts a job for each event.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple, Protocol
+
+from dueline.api.task import Using
+from dueline.coordination.leases import BEATS_A_TTL
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.codec import JSON, encode
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, DuelineError
+from dueline.core.ids import derived
+from dueline.core.job import Job, JobId
+from dueline.core.limit_names import limits_of_call
+from dueline.core.logging import log
+from dueline.core.process_identity import worker_name
+from dueline.core.wakeup import Signal
+from dueline.jobs.queue import Queues
+from dueline.streams import topics
+from dueline.streams.batch import Batch, ConsumerOptions
+from dueline.streams.consumer import Consumer
+from dueline.streams.event import Event
+from dueline.streams.stream import Stream, channel
+
+BATCH: Final = 100
+"""Maximum number of events whose jobs are inserted together."""
+
+LEASE_US: Final = 10 * SECOND_US
+
+PAUSE_S: Final = 0.25
+"""How long an idle thread waits if nothing wakes it."""
+
+STOP_S: Final = 5.0
+"""How long the end of a worker waits for the thread."""
+
+RETRY_US: Final = SECOND_US
+"""How long a subscriber waits after an error."""
+
+
+class Host(Protocol):
+    """The application, as deliveries need it."""
+
+    _subscriptions: dict[str, tuple[Using[..., Any], Any]]
+
+    @property
+    def queues(self) -> Queues:
+        """Its queues."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Its clock."""
+        ...
+
+    @property
+    def topic_stream(self) -> Stream:
+        """The stream of all topics."""
+        ...
+
+
+class _Subscriber(NamedTuple):
+    """A task that subscribes, its group, and this worker's membership of that."""
+
+    task: Using[..., Any]
+    group: str
+    member: Consumer
+
+
+class Deliveries:
+    """The subscribing tasks of a worker. One thread calls all methods but `stop`."""
+
+    def __init__(self, app: Host) -> None:
+        self._app = app
+        self._engine: Engine = app.queues.engine
+        stream = app.topic_stream
+        name = worker_name()
+        self._subscribers = [
+            _Subscriber(
+                task,
+                group,
+                Consumer(
+                    self._engine,
+                    app.clock,
+                    name,
+                    stream=stream.name,
+                    settings=stream.look,
+                    group=group,
+                    terms=ConsumerOptions(
+                        BATCH, LEASE_US, pattern=subscription.pattern, is_trusted=True
+                    ),
+                    owner=app,
+                    from_us=topics.begin_us(self._engine, subscription.start),
+                ),
+            )
+            for group, (task, subscription) in app._subscriptions.items()  # noqa: SLF001  (of this package)
+        ]
+        self._balance_us = 0
+        self._again_us: dict[Consumer, int] = {}
+        self._stopping = threading.Event()
+        self._wakeup = Signal()
+        self._listener = self._engine.wakeups.listen([channel(stream.name)], self._wakeup)
+        self._thread = threading.Thread(target=self._run, name="dueline-topics", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, and let others have its shards."""
+        self._stopping.set()
+        self._wakeup.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+        self._listener.close()
+        if self._thread.is_alive():  # a call to the store hangs: its leases expire
+            return
+        for subscriber in self._subscribers:
+            _try(subscriber.member.leave)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wakeup.clear()
+            if not self.step():
+                self._wakeup.wait(PAUSE_S)
+
+    def step(self) -> bool:
+        """Do what is due for each subscriber; return whether events were moved."""
+        now_us = self._app.clock.monotonic_us()
+        is_due = now_us >= self._balance_us
+        if is_due:
+            self._balance_us = now_us + LEASE_US // BEATS_A_TTL
+        has_moved = False
+        for subscriber in self._subscribers:
+            member = subscriber.member
+            if is_due or member.is_unsettled():
+                _try(member.balance)
+            if now_us < self._again_us.get(member, 0):
+                continue
+            for shard in member.held:
+                moved = _try(lambda: self._move(subscriber, shard))  # noqa: B023  (called at once)
+                if moved is None:
+                    self._again_us[member] = now_us + RETRY_US
+                    break
+                has_moved |= moved
+        return has_moved
+
+    def _move(self, subscriber: _Subscriber, shard: int) -> bool:
+        member = subscriber.member
+        if not member.begin(shard):
+            return False
+        try:
+            batch = member.poll(shard)
+            if batch is None:
+                return False
+            jobs = self._jobs(subscriber, batch)
+            tells_all = self._engine.catalog.settings(jobs[0].lane.queue).tells_all
+            store = self._engine.recording_store if tells_all else self._engine.store
+            member.commit_with(batch, jobs, store)
+            self._engine.announce(jobs)
+        except BaseException:
+            member.forget(shard)
+            raise
+        finally:
+            member.end(shard)
+        return True
+
+    def _jobs(self, subscriber: _Subscriber, batch: Batch) -> list[Job]:
+        """Return a row for each event: as planned before, or a new one."""
+        plan = batch.hold.note.plan
+        planned = {} if plan is None else {job.id: job for job in plan.jobs}
+        jobs = []
+        for event in batch.events:
+            job_id = job_id_of(subscriber.group, event)
+            body = encode([event.value])
+            row = planned.get(job_id)
+            if row is None:
+                row = self._row(subscriber.task, event, job_id, body)
+            jobs.append(row._replace(body=body))
+        return jobs
+
+    def _row(self, task: Using[..., Any], event: Event, job_id: JobId, body: bytes) -> Job:
+        """Return the row of a new job; its argument is not checked, and may fit no handler."""
+        options, handler = task._options, task._handler  # noqa: SLF001  (of this package)
+        limits: Sequence[Sequence[str]] = ()
+        if options.limits:
+            with suppress(BadInput):  # then the job fails, without limits
+                named = handler.arguments.named((event.value,), {})
+                limits = [limits_of_call(options.limits, named)]
+        using = task.using(headers=headers_of(event))
+        request = using._request((JSON, [body], None, limits))  # noqa: SLF001  (of this package)
+        (row,) = self._app.queues.rows(request._replace(job_ids=[job_id]))
+        return row
+
+
+def job_id_of(group: str, event: Event) -> JobId:
+    """Return the id of the job of an event for a subscriber."""
+    return JobId(derived(group.encode() + b"\0" + event.row.id, 0))
+
+
+def headers_of(event: Event) -> dict[str, str]:
+    """Return the headers of the job of an event: its own, and what the handler knows it by."""
+    own = {"topic": event.topic or "", "topic-event": event.id}
+    if event.key is not None:
+        own["topic-key"] = event.key
+    return {**event.headers, **own}
+
+
+def deliver_all(app: Host) -> int:
+    """Move the events that there are, as before a burst; return the number of steps that did."""
+    if not app._subscriptions:  # noqa: SLF001  (of this package)
+        return 0
+    deliveries = Deliveries(app)
+    try:
+        count = 0
+        while deliveries.step():
+            count += 1
+        return count
+    finally:
+        deliveries.stop()
+
+
+@contextmanager
+def delivering(app: Host, *, at_once: bool) -> Iterator[None]:
+    """Move events to the subscribing tasks while the block runs.
+
+    Args:
+      at_once: First move those that there are.
+    """
+    if at_once:
+        _try(lambda: deliver_all(app))
+    deliveries = Deliveries(app)
+    deliveries.start()
+    try:
+        yield
+    finally:
+        deliveries.stop()
+
+
+def _try(step: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Run a step; log its failure, so that the next steps run."""
+    try:
+        return step()
+    except DuelineError as error:
+        log.warning("topics continue after an error: %s", error)
+    except Exception:  # noqa: BLE001  (a thread that ended would hold its shards for ever)
+        log.exception("topics continue after an error")
+    return None

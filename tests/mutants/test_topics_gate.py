@@ -1,0 +1,47 @@
+"""The rules of topics are needed: without each a test fails."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.harness.clocks import HandClock
+from tests.harness.topic_shop import TopicShop
+from tests.harness.world import store_on
+from tests.mutants import topics
+from tests.mutants.gate import Mutant, Named, caught
+from tests.stores import test_topics
+from tests.unit.streams import test_topics as test_names
+
+
+def a_shop() -> Mapping[str, object]:
+    """Give a test a shop in memory."""
+    clock = HandClock()
+    return {"shop": TopicShop(store_on("memory", Path(tempfile.gettempdir()), clock), clock)}
+
+
+STOPPED: Final = Named(test_topics.test_a_worker_that_is_stopped_anywhere_loses_and_doubles_nothing)
+
+MUTANTS: Final = (
+    Mutant("F10", topics.publishers_register_nobody,
+           Named(test_names.test_events_wait_for_subscribers_that_the_publisher_knows,
+                 given=a_shop)),
+    Mutant("F10", topics.subscribers_read_all_topics,
+           Named(test_names.test_each_subscriber_gets_each_event_once, given=a_shop)),
+    Mutant("F11", topics.a_repeat_plans_anew, STOPPED),
+    Mutant("F11", topics.ids_are_random, STOPPED),
+    Mutant("F11", topics.the_position_moves_first, STOPPED),
+    Mutant("F11", topics.jobs_are_inserted_before_they_are_planned, STOPPED),
+)  # fmt: skip
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+def test_without_its_rule_a_test_fails(
+    mutant: Mutant,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    assert caught(mutant, monkeypatch, record_property), "nobody notices"
