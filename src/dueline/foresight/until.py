@@ -54,7 +54,16 @@ def _until(engine: Engine, job_id: JobId, found: Explanation, until_us: int, now
     return _by_itself(engine, row, until_us, now_us, by)
 
 
-_CLAIMED: Final = ("claimed", "steps", "suspect", "moved", "worker gone", "worker silent", "batch")
+_CLAIMED: Final = (
+    "claimed",
+    "steps",
+    "suspect",
+    "moved",
+    "frozen",
+    "worker gone",
+    "worker silent",
+    "batch",
+)
 
 
 def _passes(condition: Condition, until_us: int) -> bool:

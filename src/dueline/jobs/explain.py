@@ -80,6 +80,8 @@ def _of_row(subject: Subject) -> Explanation:
     moved_to = subject.engine.catalog.features.moved_to
     if moved_to or is_away(job):
         return explanation_of("", [_moved(job.id, moved_to)])
+    if subject.engine.catalog.features.is_closed and not job.is_claimed():
+        return explanation_of("", [_FROZEN])
     is_asked = job.fence > 0 and bool(cancel_requests.asked(subject.engine.store, [job.id]))
     status = status_of(job, now_us)
     if status == "running":
@@ -255,6 +257,12 @@ def _of_expired(job: Job, now_us: int) -> Explanation:
         {"expires_us": expires_us},
         ends_as="expired",
     )
+
+
+_FROZEN = Condition(
+    "frozen", "", "`dueline export` reads the store, and nothing starts meanwhile", "work",
+    unknown="when the export ends",
+)  # fmt: skip
 
 
 def _moved(job_id: JobId, moved_to: str) -> Condition:

@@ -8,6 +8,7 @@ from dueline.core.durations import distance_text, instant_text
 
 ConditionKind = Literal[
     "moved",
+    "frozen",
     "dead",
     "worker gone",
     "worker silent",

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from dueline.core.features import FROZEN, names_of
 from dueline.core.job import JobId
 from dueline.core.store import Row
 from dueline.jobs import results
+from dueline.jobs.explain import explain
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Timing, all_stored
@@ -26,6 +28,7 @@ from dueline.streams import resharding
 from dueline.workflows import records as flow_records
 from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
+from tests.harness.addresses import world_of
 from tests.harness.dying_store import Died, Dying
 from tests.harness.queues import queues_on
 from tests.harness.schedules import EVERY_US, TEMPLATE
@@ -33,13 +36,24 @@ from tests.harness.unique_jobs import keyed
 from tests.harness.workflow_stage import NESTED
 from tests.harness.world import World, clock_for, store_on
 
+ON_POSTGRES = [pytest.mark.postgres, pytest.mark.long]
+ON_CASSANDRA = [pytest.mark.cassandra, pytest.mark.long]
 ON_REDIS = [pytest.mark.redis, pytest.mark.long]
-PAIRS = [
+LOCAL = [
     pytest.param(("memory", "memory"), marks=pytest.mark.memory),
     pytest.param(("sqlite", "steps"), marks=pytest.mark.sqlite),
     pytest.param(("steps", "sqlite"), marks=pytest.mark.sqlite),
-    pytest.param(("sqlite", "redis"), marks=ON_REDIS),
 ]
+PAIRS = [
+    *LOCAL,
+    pytest.param(("sqlite", "redis"), marks=ON_REDIS),
+    pytest.param(("redis", "sqlite"), marks=ON_REDIS),
+    pytest.param(("sqlite", "postgres"), marks=ON_POSTGRES),
+    pytest.param(("postgres", "steps"), marks=ON_POSTGRES),
+    pytest.param(("sqlite", "cassandra"), marks=ON_CASSANDRA),
+    pytest.param(("cassandra", "sqlite"), marks=ON_CASSANDRA),
+]
+SERVERS = ("postgres", "cassandra")
 
 
 class Stage:
@@ -47,15 +61,28 @@ class Stage:
 
     def __init__(self, kinds: tuple[str, str], folder: Path) -> None:
         """Open both, empty."""
-        self.clock = clock_for(*kinds)
+        self._servers = ExitStack()
+        worlds = {
+            kind: self._servers.enter_context(world_of(kind, folder))
+            for kind in kinds
+            if kind in SERVERS
+        }
+        self.clock = next((world.clock for world in worlds.values()), None) or clock_for(*kinds)
         self.folder = folder / "export"
         for name in ("old", "new"):
             (folder / name).mkdir()
         self.old, self.new = (
-            World(store_on(kind, folder / name, self.clock), self.clock)
+            worlds.get(kind) or World(store_on(kind, folder / name, self.clock), self.clock)
             for kind, name in zip(kinds, ("old", "new"), strict=True)
         )
         self.told: list[str] = []
+        self._local = [world for world in (self.old, self.new) if world not in worlds.values()]
+
+    def close(self) -> None:
+        """Close both."""
+        for world in self._local:
+            world.store.close()
+        self._servers.close()
 
     def export(self, folder: Path | None = None, *, report: Callable[[str], None] | None = None,
                dies_at: int = 0) -> Manifest:  # fmt: skip
@@ -110,8 +137,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """Two empty stores."""
     made = Stage(request.param, tmp_path)
     yield made
-    made.old.store.close()
-    made.new.store.close()
+    made.close()
 
 
 def raised(call: Callable[[], object]) -> str:
@@ -178,7 +204,7 @@ def test_jobs_run_once_in_the_new_store(stage: Stage) -> None:
 
 
 def test_a_frozen_store_starts_and_accepts_nothing(stage: Stage) -> None:
-    job = stage.old.claim(stage.old.put())
+    job, waits = stage.old.claim(stage.old.put()), stage.old.put(queue="w", after_s=3600)
     other = stage.old.other()
     other.engine.catalog.settings("q")
     refused = 0
@@ -189,17 +215,19 @@ def test_a_frozen_store_starts_and_accepts_nothing(stage: Stage) -> None:
             stage.clock.advance(6)
             assert "frozen" in raised(lambda: other.engine.catalog.expect_here("q"))
             assert "frozen" in raised(lambda: World.put(stage.old))
+            assert explain(stage.old.other(), waits).reason == "frozen"
             refused += 1
             stage.old.end(job, Outcome("done", stage.old.now_us, value="7"))
 
     manifest = stage.export(report=report)
     assert refused == 1
     assert manifest.counts["result"] == 1
-    assert "job" not in manifest.counts
+    assert manifest.counts["job"] == 1
     stage.clock.advance(6)
     other.engine.catalog.expect_here("q")
 
 
+@pytest.mark.parametrize("stage", LOCAL, indirect=True)  # servers expire records by their clocks
 def test_a_killed_export_leaves_no_export_and_thaws_by_itself(stage: Stage) -> None:
     stage.fill()
     before = digest_of(stage.old)
