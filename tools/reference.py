@@ -315,7 +315,7 @@ def signatures(name: str) -> str:
 
 MADE_BY_CALLERS: Final = frozenset((
     "BatchOptions", "Celery", "Cipher", "Cancel", "Dueline", "Identity", "Position", "RawQueue",
-    "Dependency", "Retry", "Snooze", "Throttled", "Unique", "VirtualClock",
+    "Dependency", "Failures", "Retry", "Snooze", "Throttled", "Unique", "VirtualClock",
 ))  # fmt: skip
 """Classes whose objects users make; dueline makes those of the others."""
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from dueline.streams.stream import Stream
     from dueline.tasks.batch_handler import Call
     from dueline.tasks.batch_options import BatchOptions
+    from dueline.tasks.failure_limits import Failures
     from dueline.tasks.handler import Context
     from dueline.tasks.progress import Progress
     from dueline.tasks.raised import Cancel, Snooze, Throttled
@@ -79,6 +80,7 @@ __all__ = [
     "EnqueueUnknown",
     "Event",
     "Explanation",
+    "Failures",
     "Flow",
     "HeldLease",
     "HistoryExpired",
@@ -161,6 +163,7 @@ _PLACES = {
     "tasks.batch_handler": ("Call",),
     "tasks.batch_options": ("BatchOptions",),
     "tasks.handler": ("Context",),
+    "tasks.failure_limits": ("Failures",),
     "tasks.raised": ("Cancel", "Snooze", "Throttled"),
     "tasks.progress": ("Progress",),
     "workflows.parts": ("chord", "graph", "group", "pipeline", "wait_for"),

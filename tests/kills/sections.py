@@ -22,6 +22,9 @@ from tests.kills.flows import DRAIN_S_MAX, LEASE_S, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
 
 KILLS = 15
+FOLDER = "SECTION_FOLDER"
+"""The variable that names the folder to workers with child processes."""
+
 AHEAD = 40
 RUN_S_MAX = 0.02
 FAILS = 0.1
@@ -101,8 +104,11 @@ class Sections(Flows):
         self._app = app_in(folder)
 
     def _start(self, role: str) -> Any:  # noqa: ANN401  (a process)
-        errors = self._folder / "stderr"
-        return start("tests.kills.sections", role, str(self._folder), errors=errors)
+        errors, folder = self._folder / "stderr", str(self._folder)
+        if role == "children":
+            settings = {FOLDER: folder}
+            return start("tests.kills.section_worker", errors=errors, settings=settings)
+        return start("tests.kills.sections", role, folder, errors=errors)
 
     def _drain(self) -> None:
         give_up = time.monotonic() + DRAIN_S_MAX
@@ -158,8 +164,7 @@ def main() -> int:
         if role == "caller":
             call(folder)
         else:
-            processes = 1 if role == "children" else 0
-            app_in(folder).run_worker([QUEUE], concurrency=4, processes=processes)
+            app_in(folder).run_worker([QUEUE], concurrency=4)
         return 0
     kills = int(os.environ.get("SECTION_KILLS", KILLS))
     seed = int.from_bytes(os.urandom(4))

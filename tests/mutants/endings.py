@@ -14,8 +14,8 @@ from dueline.stores.row_updates import moved
 from dueline.worker import settlement_plan, settler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settlement_plan import Planned
+from dueline.worker.settler import Settler
 from dueline.worker.triage import Triage
-from dueline.worker.worker import Worker
 from tests.harness import cluster, job_runs, stepped_store
 from tests.harness.row_changes import Change, Found, holds
 
@@ -82,12 +82,12 @@ def drop_before_the_repeated_effects(patch: Patch) -> None:
 
 
 def handler_runs_though_there_is_an_outcome(patch: Patch) -> None:
-    sort = Worker._sorted
+    sort = Settler.sort
 
-    def run_all(self: Worker, taken: Sequence[ClaimedJob]) -> Triage:
+    def run_all(self: Settler, taken: Sequence[ClaimedJob]) -> Triage:
         return sort(self, [ClaimedJob(job._replace(outcome=b""), before) for job, before in taken])
 
-    patch.setattr(Worker, "_sorted", run_all)
+    patch.setattr(Settler, "sort", run_all)
 
 
 def outcome_hops(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""Sections that must not repeat, on each kind of store (C9, rule P14)."""
+"""Sections that must not repeat, on each kind of store (C9)."""
 
 import asyncio
 from collections.abc import Iterator

@@ -37,6 +37,7 @@ from dueline.foresight.alert_monitor import raised_alerts
 from dueline.foresight.alerts import Alert
 from dueline.foresight.trends import WorkerStart, worker_starts
 from dueline.foresight.until import explain_until
+from dueline.jobs.circuit_records import Circuit, open_in
 from dueline.jobs.counts import Counts
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
@@ -307,6 +308,14 @@ class Admin:
             )
             for count in picture.counts
         ]
+
+    def circuits(self, queue: str) -> Mapping[str, Circuit]:
+        """Return the tasks of a queue that are paused by themselves, since they failed.
+
+        Args:
+            queue: Name of the queue.
+        """
+        return open_in(self.engine.store, queue)
 
     def shards(self, queue: str) -> Sequence[Shard]:
         """Return the status of the shards of a queue.

@@ -59,6 +59,7 @@ from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, in_transaction, transaction
 from dueline.streams.topics import group_of_task
 from dueline.tasks.batch_options import BatchOptions
+from dueline.tasks.failure_limits import Failures
 from dueline.tasks.familiar_words import APP_METHODS, TASK_OPTIONS, check_options, unknown_attribute
 from dueline.tasks.handler import Context, Handler, KeptLogs, Middleware
 
@@ -196,6 +197,7 @@ class Dueline(
         logs: KeptLogs = "off",
         large: int | None = None,
         on: Subscription | str | None = None,
+        pause_after: Failures | None = None,
         **unknown: Never,
     ) -> Any:
         """Register a function as a task.
@@ -228,6 +230,7 @@ class Dueline(
             large: As `blobs_above` of the application, for this task; 0 for always.
             on: Topic, pattern of topics or `Subscription` whose events are jobs of this task, each
                 with the value of an event as its argument; not with `unique`.
+            pause_after: Failures after which the task is paused by itself, see `Failures`.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -253,7 +256,7 @@ class Dueline(
                 codec=codec, limits=limits, needs=needs,
                 requires=required_by(requires, task_name(function, name), queue),
                 join=self.join, engine_of=lambda: self.engine,
-                middleware=middleware, logs=logs, large=large,
+                middleware=middleware, logs=logs, large=large, pause_after=pause_after,
             )  # fmt: skip
             if subscription is not None:
                 check_takes_event(handler)

@@ -39,7 +39,6 @@ from dueline.worker.claimer import ClaimedJob, Claimer
 from dueline.worker.execution import UNKNOWN_TASK_WAIT_US
 from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.settler import Settler
-from dueline.worker.triage import triage
 from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows.records import Layouts
 
@@ -143,7 +142,9 @@ class ClaimSession:
             engine, terms.queues, self.worker,
             lease_us=terms.lease_us, permits=self._permits, known=own,
         )  # fmt: skip
-        self._deferred = DeferredJobs(engine, own, settler.limited, threading.Event())
+        self._deferred = DeferredJobs(
+            engine, own, settler.limited, threading.Event(), settler.circuits(())
+        )
         self._cancellations = Cancellations(engine, self.worker, engine.clock)
         self._steps = WorkflowSteps(engine, settler)
         self._limited: dict[JobId, Job] = {}
@@ -181,9 +182,7 @@ class ClaimSession:
 
     def _fit(self, taken: Sequence[ClaimedJob]) -> Sequence[HandedJob]:
         """End or defer claimed jobs that do not run; return the others."""
-        now_us = self._engine.time.latest_us()
-        settings, open_in = self._engine.catalog.settings, self._settler.open_sections
-        sorted_ = triage(taken, settings, now_us, open_in)
+        sorted_ = self._settler.sort(taken)
         self._settler.complete(sorted_.decided)
         self._settler.record_crashes(sorted_.died)
         self._settler.end(sorted_.over)

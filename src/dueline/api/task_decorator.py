@@ -9,6 +9,7 @@ from dueline.api.topics import Subscription
 from dueline.core.call_options import Unique
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import Call
+from dueline.tasks.failure_limits import Failures
 from dueline.tasks.handler import Context, KeptLogs, Middleware
 
 P = ParamSpec("P")
@@ -34,6 +35,7 @@ class TaskTerms(TypedDict, total=False):
     logs: KeptLogs
     large: int | None
     on: Subscription | str | None
+    pause_after: Failures | None
 
 
 class Registering(Protocol):

@@ -27,6 +27,7 @@ from dueline.foresight.missed_occurrences import Occurrences
 from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes, run_times
 from dueline.foresight.target import Target
+from dueline.jobs.circuit_records import open_in
 from dueline.limits.usage import BusyLimits
 
 LANES_MAX: Final = 2_000
@@ -185,6 +186,7 @@ def _look(
         stopped=_stopped(view.engine, queue),
         paused_us=_paused_us(view, queue),
         failed=view.failed.get(queue, ()),
+        circuits=open_in(view.engine.store, queue),
         miss=None
         if target is None
         else _rising(looks, target) or _burst(view, queue, target, serving, rates),

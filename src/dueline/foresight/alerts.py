@@ -13,6 +13,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import instant_text, span_text
 from dueline.foresight.rates import QueueRates
 from dueline.foresight.target import Target
+from dueline.jobs.circuit_records import Circuit, opening_text
 
 Kind = Literal[
     "shard",
@@ -26,6 +27,7 @@ Kind = Literal[
     "import",
     "uncertain",
     "schedule",
+    "circuit",
 ]
 Facts = Mapping[str, int | float | str]
 
@@ -140,6 +142,7 @@ class Signals:
       stopped: Durable functions that no worker can continue, by task.
       paused_us: Since when the oldest ready job of a paused queue waits; 0 for none.
       failed: Applications with workers of the queue that cannot be imported.
+      circuits: Tasks that are paused by themselves since they failed.
     """
 
     queue: str
@@ -156,6 +159,7 @@ class Signals:
     stopped: Mapping[str, Stopped] = field(default_factory=dict)
     paused_us: int = 0
     failed: Sequence[FailedStart] = ()
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
 
 
 def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> list[Condition]:
@@ -167,6 +171,7 @@ def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> lis
         *_miss(signals),
         *_stopped(signals),
         *_paused(signals),
+        *_open_circuits(signals),
         *_imports(signals),
     ]
 
@@ -280,6 +285,20 @@ def _paused(signals: Signals) -> Iterator[Condition]:
             f"It is paused, and its oldest ready job waits for {span_text(waits_us)}.",
             f"dueline queues resume {quote(signals.queue)}",
             {"oldest_us": waits_us},
+        )
+
+
+def _open_circuits(signals: Signals) -> Iterator[Condition]:
+    for task, circuit in signals.circuits.items():
+        open_us = signals.now_us - circuit.opened_us
+        yield Condition(
+            "circuit",
+            signals.queue,
+            task,
+            f"{task} has been paused by itself for {span_text(open_us)}, since "
+            f"{opening_text(circuit)}; one job probes it every {span_text(circuit.every_us)}.",
+            f"dueline queues resume {quote(signals.queue)} --task {quote(task)}",
+            {"failed": circuit.failed, "of": circuit.of, "open_us": open_us},
         )
 
 

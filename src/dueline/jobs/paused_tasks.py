@@ -87,9 +87,16 @@ def _place_before_claim(job: Job) -> int:
     return job.claimed_us if job.errors or job.crashes else min(job.pos_us, job.claimed_us)
 
 
-def clear(engine: Engine, lane: Lane, tasks: Collection[str]) -> int:
-    """Defer jobs of paused tasks at the front of a lane; return how many."""
-    due = [row for row in waiting_in(engine, lane) if row.task in tasks]
+def clear(engine: Engine, lane: Lane, tasks: Collection[str], but: Collection[str] = ()) -> int:
+    """Defer jobs of paused tasks at the front of a lane; return how many.
+
+    Args:
+        engine: The engine.
+        lane: The lane.
+        tasks: The tasks.
+        but: Jobs that stay, by their ids in hexadecimal: they probe a circuit (rule P16).
+    """
+    due = [row for row in waiting_in(engine, lane) if row.task in tasks and row.id.hex() not in but]
     return _settle(engine, [_aside(engine, row, row.at_us) for row in due])
 
 
@@ -136,6 +143,14 @@ def requeue(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since
             count += _settle(engine, some)
             engine.wake(map(place_of, some))
             after = page.after
+    return count
+
+
+def put_back(engine: Engine, rows: Iterable[Job]) -> int:
+    """Return deferred jobs to their places; return how many."""
+    moves = [move for row in rows if (move := _back(engine, row)) is not None]
+    count = _settle(engine, moves)
+    engine.wake(map(place_of, moves))
     return count
 
 

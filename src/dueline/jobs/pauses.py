@@ -13,6 +13,7 @@ from dueline.core.errors import BadInput
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.validation import check_tenant
 from dueline.core.wakeup import Wakeup
+from dueline.jobs import circuit_records
 from dueline.jobs.paused_tasks import ASIDE_US, requeue
 
 
@@ -28,6 +29,8 @@ def pause(
         check_tenant(tenant)
     if "" in tasks:
         raise BadInput("A task name must not be empty.", hint='Write task="mail.send".')
+
+    circuit_records.forget(engine.store, queue, tasks)  # this pause is not ended by a probe
 
     def change(old: QueueSettings) -> QueueSettings:
         return replace(
@@ -50,6 +53,7 @@ def resume(
     Deferred jobs of the tasks are requeued. If this is interrupted, the other jobs become due by
     themselves, and a repeat continues with the rest.
     """
+    circuit_records.forget(engine.store, queue, tasks)
 
     def change(old: QueueSettings) -> QueueSettings:
         return replace(
@@ -60,8 +64,33 @@ def resume(
         )
 
     settings = engine.catalog.change(queue, change)
+    _resumed(engine, queue, tasks)
+    return settings
+
+
+def hold(engine: Engine, queue: str, task: str) -> None:
+    """Pause a task whose circuit has opened."""
+
+    def change(old: QueueSettings) -> QueueSettings:
+        return replace(old, paused_tasks=tuple(sorted({*old.paused_tasks, task})))
+
+    engine.catalog.change(queue, change)
+    engine.wakeups.wake([Wakeup(queue)])
+
+
+def release(engine: Engine, queue: str, task: str) -> None:
+    """Resume a task whose circuit closes."""
+
+    def change(old: QueueSettings) -> QueueSettings:
+        return replace(old, paused_tasks=tuple(name for name in old.paused_tasks if name != task))
+
+    engine.catalog.change(queue, change)
+    _resumed(engine, queue, (task,))
+
+
+def _resumed(engine: Engine, queue: str, tasks: Sequence[str]) -> None:
+    """Requeue the deferred jobs of tasks, and wake workers."""
     if tasks:
         since_us = engine.time.earliest_us() - 2 * ASIDE_US
         requeue(engine, engine.lanes_of(queue), frozenset(tasks), since_us)
     engine.wakeups.wake([Wakeup(queue)])
-    return settings

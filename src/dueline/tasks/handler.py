@@ -25,6 +25,7 @@ from dueline.core.user_code import name_of, text_of
 from dueline.core.worker_needs import read_needs
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.context_parameter import takes_first
+from dueline.tasks.failure_limits import Failures, check_pause
 from dueline.tasks.handler_codec import HandlerCodec
 from dueline.tasks.payload_codecs import Payloads
 from dueline.tasks.progress import (
@@ -463,6 +464,7 @@ class Handler(HandlerCodec):
         logs: Of which attempts its log is kept.
         large: Size in bytes above which its arguments and results are blobs; None for that of the
             application.
+        pause_after: When the task is paused by itself; None for never.
 
     Raises:
         BadInput: Its annotations cannot be used, or a Context is not its first parameter.
@@ -484,6 +486,7 @@ class Handler(HandlerCodec):
         "logs",
         "middleware",
         "needs",
+        "pause_after",
         "requires",
         "result_kind",
         "retry",
@@ -509,10 +512,13 @@ class Handler(HandlerCodec):
         middleware: object = (),
         logs: KeptLogs = "off",
         large: int | None = None,
+        pause_after: Failures | None = None,
     ) -> None:
         check_value(logs, KeptLogs, "logs")
         self.logs: KeptLogs = logs
         self.large = large
+        check_pause(pause_after)
+        self.pause_after = pause_after
         self.name = name
         self.join = join or _no_transaction
         self.engine_of = engine_of or _no_engine

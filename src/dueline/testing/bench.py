@@ -43,7 +43,6 @@ from dueline.worker.claimer import Claimer
 from dueline.worker.execution import Execution
 from dueline.worker.progress_reports import ProgressReports
 from dueline.worker.settler import Settler
-from dueline.worker.triage import triage
 from dueline.worker.workflow_steps import WorkflowSteps
 
 RUNS_MAX = 10_000
@@ -249,9 +248,7 @@ class _Engine:
         taken = claimer.claim(1, {})
         if not taken:
             return self._run_gathered(counts, raises=raises)
-        now_us = self._queues.engine.time.latest_us()
-        settings, open_in = self._queues.engine.catalog.settings, self._settler.open_sections
-        found = triage(taken, settings, now_us, open_in)
+        found = self._settler.sort(taken)
         self._settler.complete(found.decided)
         self._settler.record_crashes(found.died)
         self._settler.end(found.over)

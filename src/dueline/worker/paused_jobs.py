@@ -33,6 +33,7 @@ from dueline.jobs.paused_tasks import clear, defer, move_to_lanes, requeue, wait
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
 from dueline.tasks.failures import failure
 from dueline.tasks.handler import Handler
+from dueline.worker.circuits import Circuits
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import queues_of
 
@@ -82,6 +83,7 @@ class DeferredJobs:
         known: KnownTasks,
         limited: Mapping[str, Handler],
         wakeup: threading.Event,
+        circuits: Circuits,
     ) -> None:
         self._engine = engine
         self._known = known
@@ -89,10 +91,18 @@ class DeferredJobs:
         self._ask_again_us: dict[tuple[str, str], int] = {}
         self._limited = limited
         self._wakeup = wakeup
+        self.circuits = circuits
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
-    def sort(self, taken: list[ClaimedJob]) -> Deferral:
-        """Sort claimed jobs by whether this worker may run them."""
+    def sort(self, taken: list[ClaimedJob], died: Sequence[ClaimedJob] = ()) -> Deferral:
+        """Sort claimed jobs by whether this worker may run them.
+
+        Args:
+            taken: The jobs.
+            died: Those of which the last attempt ended with its worker.
+        """
+        if died:
+            self.circuits.died(job for job, _ in died)
         settings = self._engine.catalog.settings
         jobs = [job for job, _ in taken]
         paused = {queue: settings(queue).paused_tasks for queue in queues_of(jobs)}
@@ -105,7 +115,7 @@ class DeferredJobs:
             if has_unknown and not self._knows(claimed.job):
                 found.waiting.append(DeferredJob(claimed.job, _tenant_with_task(claimed.job)))
                 continue
-            if task in paused[lane.queue]:
+            if task in paused[lane.queue] and not self.circuits.lets_probe(claimed.job):
                 found.waiting.append(DeferredJob(claimed.job, None))
                 continue
             deferred = contain(self._lacking, claimed.job)
@@ -201,7 +211,7 @@ class DeferredJobs:
             paused = self._engine.catalog.settings(lane.queue).paused_tasks
             for task in paused:
                 self._touch(lane, task, now_us)
-            clear(self._engine, lane, paused)
+            clear(self._engine, lane, paused, self.circuits.probes)
 
     def _touch(self, lane: Lane, task: str, now_us: int) -> None:
         """Note that jobs of a lane were deferred; drop old notes."""
@@ -215,6 +225,7 @@ class DeferredJobs:
         """Requeue jobs that were deferred after their pause had ended; log unknown tasks."""
         if self._moved:
             self._log_unknown()
+        self.circuits.check()
         for queue, task in [*self._touched]:
             if task not in self._engine.catalog.settings(queue).paused_tasks:
                 since_us = self._engine.time.earliest_us() - LATE_US

@@ -50,12 +50,13 @@ from dueline.tasks import sections
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
+from dueline.worker.circuits import Circuits
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.effects import Effects
 from dueline.worker.log import SettlementReport, log_over
 from dueline.worker.settlement_plan import Attempted, Planned, decision_of, plan
 from dueline.worker.tally import Tally
-from dueline.worker.triage import EndedBeforeRun, queues_of
+from dueline.worker.triage import EndedBeforeRun, Triage, queues_of, triage
 
 UNREADABLE_US = 60 * SECOND_US
 """How long a job is deferred if its outcome cannot be read: a newer version may read it."""
@@ -304,6 +305,20 @@ class Settler:
             else attempt
             for attempt in ended
         ]
+
+    def sort(self, taken: Sequence[ClaimedJob]) -> Triage:
+        """Sort claimed jobs by what becomes of them before they run."""
+        now_us = self._engine.time.latest_us()
+        return triage(taken, self._engine.catalog.settings, now_us, self.open_sections)
+
+    def circuits(self, queues: Iterable[str]) -> Circuits:
+        """Return the circuits of the tasks, for a worker of queues."""
+        terms = {
+            name: one.pause_after
+            for name, one in self._handlers.items()
+            if one.pause_after is not None
+        }
+        return Circuits(self._engine, terms, queues)
 
     def open_sections(self, jobs: Iterable[Job]) -> Mapping[JobId, str]:
         """Return the open sections of jobs, as words; handlers without a context have none."""

@@ -35,7 +35,7 @@ from dueline.worker.settlements import Settlements
 from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
 from dueline.worker.start_marks import MarkedStarts
-from dueline.worker.triage import Triage, parted, triage
+from dueline.worker.triage import Triage, parted
 from dueline.worker.worker_settings import WorkerSettings
 from dueline.worker.workflow_steps import WorkflowSteps
 
@@ -104,7 +104,9 @@ class Worker:
         self._run_times = RunTimes(
             settings.worker, slots=runner.threads, now_us=engine.time.latest_us()
         )
-        self._deferred = DeferredJobs(engine, settings.known, settler.limited, wakeup)
+        self._deferred = DeferredJobs(
+            engine, settings.known, settler.limited, wakeup, settler.circuits(settings.serving)
+        )
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
         trips = RoundTrips(engine.store, lambda: self._reporter.lease_us)
@@ -229,8 +231,7 @@ class Worker:
 
     def _answer(self, request: str) -> None:
         load, running, now_us = self.load(), self._runner.running(), self._engine.time.latest_us()
-        started_us = self._reporter.started_us
-        answer = answer_of(self.name, request, load, running, (started_us, now_us))
+        answer = answer_of(self.name, request, load, running, (self._reporter.started_us, now_us))
         worker_requests.write_answer(self._engine, answer)
 
     # Cancel, settle
@@ -295,6 +296,7 @@ class Worker:
             self._steps.settled(some.ended, some.lost)
             del self._ended[: len(some.ended)]
             self._lose(some.lost)
+            self._deferred.circuits.ended(some.ended)
 
     def _note_starts(self, ended: Sequence[Ended]) -> None:
         """Record when ended jobs with rates started."""
@@ -345,7 +347,7 @@ class Worker:
                 self._buffer.round_trips.claimed(self._clock.monotonic_us() - began_us)
                 room -= len(taken) + self._slots.slotless
                 self._poller.found()
-                self._take(self._sorted(taken))
+                self._take(self._settler.sort(taken))
                 room += self._slots.slotless
             elif polled or not (polled := self._poller.poll_if_notified()):
                 break
@@ -359,10 +361,6 @@ class Worker:
         if self._marked_starts.has_waiting():  # rarely
             self._lose(self._marked_starts.start(self._held_by_runner()))
 
-    def _sorted(self, taken: Sequence[ClaimedJob]) -> Triage:
-        now_us, open_in = self._engine.time.latest_us(), self._settler.open_sections
-        return triage(taken, self._engine.catalog.settings, now_us, open_in)
-
     def _take(self, sorted_: Triage) -> None:
         self._guarded(lambda: self._settler.complete(sorted_.decided))
         is_recorded = True
@@ -373,7 +371,7 @@ class Worker:
         if is_recorded:
             self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
-        fit, waiting, failed = self._deferred.sort(sorted_.fit)
+        fit, waiting, failed = self._deferred.sort(sorted_.fit, sorted_.died)
         self._held.drop([deferred.job for deferred in waiting])
         self._guarded(lambda: self._deferred.defer(waiting))
         self._arrived += fit
@@ -437,7 +435,7 @@ class Worker:
 
     def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
         """Let the timer start prefetched jobs; the loop starts those that need more."""
-        sorted_ = self._sorted(taken)
+        sorted_ = self._settler.sort(taken)
         plain, _ = parted(self._deferred.sort(sorted_.fit).fit, self._engine.catalog.settings)
         gone = {attempt.job.id for attempt in self._cancellations.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not may_wait(job)]
@@ -465,7 +463,9 @@ class Worker:
         try:
             if unplaced:
                 self._give_back([job for job, _ in unplaced], times_of(unplaced))
-            taken = self._sorted([ClaimedJob(job, None) for job, _ in unready if job in self._held])
+            taken = self._settler.sort(
+                [ClaimedJob(job, None) for job, _ in unready if job in self._held]
+            )
         except DuelineError:  # they are still held: the next pass retries
             late = (ahead for some in overdue for ahead in some)
             self._prefetched.add([ahead for ahead in late if ahead.job in self._held])

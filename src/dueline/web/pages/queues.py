@@ -40,6 +40,7 @@ def show_queue(request: Request) -> Response:
         "queue.html",
         queue=found,
         shards=admin.shards(name),
+        circuits=admin.circuits(name),
         workers=[worker for worker in admin.workers() if name in worker.queues],
         spans={word: getattr(found.settings, field) for word, field in SPANS.items()},
     )

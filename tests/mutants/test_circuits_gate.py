@@ -1,0 +1,46 @@
+"""The rules of tasks that pause themselves are needed: without each a test fails."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.mutants import circuits
+from tests.mutants.gate import Mutant, Named, caught
+from tests.stores import test_circuits
+
+
+def in_a_world(test: Callable[..., object]) -> Named:
+    """Name a test of circuits, with its jobs on the memory store."""
+
+    def world() -> Mapping[str, object]:
+        return {"world": test_circuits.stocked("memory", Path(tempfile.mkdtemp()))}
+
+    return Named(test, given=world)
+
+
+ONE = in_a_world(test_circuits.test_one_job_probes_at_a_time_and_its_success_resumes)
+ANOTHER = in_a_world(test_circuits.test_a_probe_that_fails_is_followed_by_another)
+
+MUTANTS: Final = (
+    Mutant("P16", circuits.a_probe_comes_at_any_time, ONE),
+    Mutant("P16", circuits.every_job_is_a_probe, ONE),
+    Mutant("P16", circuits.a_probe_that_failed_stays_named, ANOTHER),
+    Mutant("P16", circuits.a_failure_closes_the_circuit, ANOTHER),
+    Mutant("P16", circuits.nobody_restores_a_pause,
+           in_a_world(test_circuits.test_a_process_that_dies_between_record_and_pause_is_made_up_for)),
+    Mutant("P16", circuits.an_operator_keeps_the_record,
+           in_a_world(test_circuits.test_an_operator_has_the_last_word)),
+)  # fmt: skip
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+def test_without_its_rule_a_test_fails(
+    mutant: Mutant,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    assert caught(mutant, monkeypatch, record_property), "nobody notices"
