@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from dueline import Conflict, Dueline, DurableContext, Job, Retry, pipeline
-from dueline.admin.operations import Operations
 from dueline.admin.search import JobFilter
 from dueline.jobs.bulk import retry_all
 from dueline.web import api
@@ -33,12 +32,12 @@ def in_bulk(app: Dueline, job: Job[Any]) -> None:
     """Retry as the dashboard does with all that match."""
     assert job.status == "dead"
     like = JobFilter("dead", task="trip")
-    assert Operations(app.queues, "ann").bulk("retry", like, "dead").done == 1
+    assert app.admin.operations("ann").bulk("retry", like, "dead").done == 1
 
 
 FACES: Final[Mapping[str, Face]] = {
     "a handle": lambda _, job: job.retry(),
-    "the dashboard": lambda app, job: Operations(app.queues, "ann").retry(job._id),
+    "the dashboard": lambda app, job: app.admin.operations("ann").retry(job._id),
     "the HTTP API": lambda app, job: Program(api(app, role="operator")).call(
         "POST", f"/jobs/{job.id}/retry"
     ),
@@ -150,7 +149,7 @@ def test_a_retry_runs_a_step_that_waits_for_its_next_attempt_now(url: str) -> No
                 assert [calls[name] for name in names] == [attempt, attempt]
                 jobs[0].retry()
                 like = JobFilter("scheduled", task="in bulk")
-                assert Operations(app.queues, "ann").bulk("retry", like, "in bulk").done == 1
+                assert app.admin.operations("ann").bulk("retry", like, "in bulk").done == 1
                 wait_for(lambda: min(calls.values()) == attempt + 1, "each step was called again")  # noqa: B023
             wait_for(
                 lambda: all(job.explain().reason == "sleep" for job in jobs), "the functions sleep"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dueline.admin.key_history import options_of
 from dueline.admin.reruns import kept_call
 from dueline.admin.search import Past, Place, attempts_of
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
@@ -25,7 +26,7 @@ from dueline.durable.windows import Window
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.dependencies import Held, judge
-from dueline.jobs.history import LATE_US
+from dueline.jobs.history import LATE_US, last_state
 from dueline.jobs.queue import Queues
 from dueline.tasks.payload_codecs import as_json
 from dueline.tasks.progress import Progress
@@ -308,18 +309,18 @@ def _kept_arguments(engine: Engine, job_id: JobId, queue: str) -> dict[str, Any]
     call = kept_call(engine, job_id, queue or None)
     if call is None or call.codec is None or call.payload is None:
         return {"hidden": "the job has ended; its arguments are not kept"}
-    return {"has_call": True, **_arguments(call.codec, call.payload)}
+    carried = options_of(call) or Carried()
+    return {"has_call": True, "carried": carried, **_arguments(call.codec, call.payload)}
 
 
 def _of_outcome(engine: Engine, job_id: JobId, outcome: Outcome) -> JobDetails:
     """Return an ended job; the attempt that ended it is found by its time."""
     ended_us = outcome.ended_us
     past = last = _past(engine, job_id, since_us=ended_us, until_us=ended_us + LATE_US)
-    if last.attempts and last.attempts[0].fence > 1:
-        first = last.attempts[0]
+    if last.attempts and (first := last_state(last.attempts)).fence > 1:
         past = _past(engine, job_id, first.queue, since_us=first.enqueued_us)
     attempts = past.attempts or last.attempts
-    known = summary_of_attempt(attempts[0]) if attempts else JobSummary(job_id.hex(), "")
+    known = summary_of_attempt(last_state(attempts)) if attempts else JobSummary(job_id.hex(), "")
     return JobDetails(
         replace(known, state=outcome.state, at_us=ended_us, ended_us=ended_us, error=outcome.error),
         has_result=bool(outcome.value),
@@ -343,7 +344,7 @@ def _from_history(engine: Engine, job_id: JobId) -> JobDetails | None:
     past = _past(engine, job_id)
     if not past.attempts:
         return None
-    summary = summary_of_attempt(past.attempts[0])
+    summary = summary_of_attempt(last_state(past.attempts))
     return JobDetails(
         summary,
         attempts=past.attempts,

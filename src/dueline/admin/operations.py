@@ -14,11 +14,12 @@ from typing import Any, Final, TypeVar
 from dueline.admin import redrives
 from dueline.admin.bulk_runs import BulkRun, Change
 from dueline.admin.redrives import PacedRedrive, Redrive
-from dueline.admin.reruns import KEEP_ARGUMENTS, kept_call, request_of
+from dueline.admin.reruns import KEEP_ARGUMENTS, kept_call, kept_step, request_of
 from dueline.admin.search import IN_HISTORY, JobFilter
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.coordination.worker_requests import RequestKind
+from dueline.core.actor import Actor
 from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.durations import instant_text
@@ -35,7 +36,7 @@ from dueline.jobs import pauses, workflow_control
 from dueline.jobs.bulk import (
     BulkResult,
     cancel_all,
-    drop_dead,
+    delete_dead,
     reschedule_all,
     retry_all,
     sum_of,
@@ -71,6 +72,7 @@ class Action:
       what: The change, such as "retry" or "pause queue".
       target: What was changed: an id, a name or a filter.
       result: How it ended; empty if its process was killed.
+      door: How it was made, such as "command line".
     """
 
     at_us: int
@@ -78,6 +80,7 @@ class Action:
     what: str
     target: str
     result: str = ""
+    door: str = ""
 
 
 def actions(records: Records, *, limit: int) -> list[Action]:
@@ -93,17 +96,17 @@ class Recording:
 
 
 @contextmanager
-def recorded(engine: Engine, who: str, what: str, target: str) -> Iterator[Recording]:
+def recorded(engine: Engine, actor: Actor, what: str, target: str) -> Iterator[Recording]:
     """Record a change by an operator: before the block runs, and how it ended.
 
     Args:
         engine: The store.
-        who: Name of the operator.
+        actor: The operator.
         what: The change.
         target: What is changed.
     """
     store, now_us = engine.store, engine.time.latest_us()
-    action = Action(now_us, who[:200], what, target[:500])
+    action = Action(now_us, actor.name, what, target[:500], door=actor.door)
     key = f"{_LAST_US - now_us:016x}-{engine.ids.token().hex()[:8]}"
 
     def write(result: str) -> None:
@@ -129,18 +132,20 @@ class Operations:
 
     Args:
         queues: The queues of the store.
-        who: Name of the operator.
+        actor: The operator.
     """
 
-    def __init__(self, queues: Queues, who: str) -> None:
-        self._queues = queues
-        self._who = who
+    def __init__(self, queues: Queues, actor: Actor) -> None:
+        self._queues = queues.by(actor)
+        self._actor = actor
 
     def _recorded(self, what: str, target: str, change: Callable[[], T]) -> T:
-        with recorded(self._queues.engine, self._who, what, target) as action:
+        with recorded(self._queues.engine, self._actor, what, target) as action:
             changed = change()
             if isinstance(changed, BulkResult):
                 action.result = f"{changed.done} jobs"
+            elif isinstance(changed, bytes):
+                action.result = changed.hex()
         return changed
 
     # Jobs
@@ -192,9 +197,7 @@ class Operations:
         row = found.row
         if row is None or row.outcome or row.state != State.DEAD:
             raise conflict_error(job_id, "deleted", found.status)
-        self._recorded(
-            "delete", job_id.hex(), lambda: sum_of(drop_dead(self._queues.engine, [row]))
-        )
+        self._recorded("delete", job_id.hex(), lambda: sum_of(delete_dead(self._queues, [row])))
 
     def run_again(self, job_id: JobId) -> JobId:
         """Enqueue the call of an ended job as a new job; return its id.
@@ -259,7 +262,7 @@ class Operations:
             "retry": partial(retry_all, self._queues),
             "cancel": partial(cancel_all, self._queues),
             "reschedule": lambda rows: reschedule_all(self._queues, rows, at_us),
-            "delete": partial(drop_dead, self._queues.engine),
+            "delete": partial(delete_dead, self._queues),
         }
         check_bulk(what, like)
         run = BulkRun(self._queues.engine, like, f"{what} {at_us or ''}")
@@ -278,7 +281,9 @@ class Operations:
         Raises:
             Conflict: It runs already.
         """
-        return PacedRedrive(self._queues, like, written, rate, self._who, count_max=count_max)
+        return PacedRedrive(
+            self._queues, like, written, rate, self._actor.name, count_max=count_max
+        )
 
     def begin_redrive(self, paced: PacedRedrive) -> None:
         """Record a redrive that the caller runs.
@@ -451,9 +456,20 @@ class Operations:
             lambda: semaphore.define(engine.store, name, setting, ids=engine.ids),
         )
 
-    def batch(self, what: str, name: str, change: Callable[[], T]) -> T:
+    def fork_workflow(self, flow: JobId, from_step: int) -> JobId:
+        """Start a workflow with the results of another one, from a step on; return its id.
+
+        Raises: As `workflow_control.fork`, and NotFound: the workflow does not exist.
+        """
+        view, kept = WorkflowView(self._queues.engine, flow), kept_step(self._queues.engine)
+        return self._recorded(
+            f"fork workflow from step {from_step}", flow.hex(),
+            lambda: workflow_control.fork(self._queues, view, from_step, kept),
+        )  # fmt: skip
+
+    def batch(self, what: str, name: str, change: Callable[[Queues], T]) -> T:
         """Change the jobs of a batch: "retry" or "cancel"; `change` does it."""
-        return self._recorded(f"{what} batch", name, change)
+        return self._recorded(f"{what} batch", name, lambda: change(self._queues))
 
     def workflow(self, what: str, flow: JobId) -> BulkResult:
         """Retry the dead steps of a workflow, or cancel its steps.

@@ -25,6 +25,7 @@ from dueline.coordination import worker_requests
 from dueline.coordination.leases import grants
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.coordination.worker_requests import WorkerAnswer
+from dueline.core.actor import Actor, actor_of
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
@@ -174,13 +175,14 @@ class Admin:
         """Pictures of the store, which share what they read."""
         return Watch(self.engine)
 
-    def operations(self, who: str) -> Operations:
+    def operations(self, who: str | Actor) -> Operations:
         """Return the changes that an operator can make; each is recorded.
 
         Args:
-            who: Name of the operator, for the record.
+            who: Name of the operator, for the record and the history of jobs.
         """
-        return Operations(self._queues, who)
+        actor = who if isinstance(who, Actor) else actor_of(who, "code")
+        return Operations(self._queues, actor)
 
     # Jobs
 

@@ -8,6 +8,7 @@ from dueline.core.clock import DAY_US
 from dueline.core.engine import Engine
 from dueline.core.errors import NotFound
 from dueline.core.job import JobId
+from dueline.jobs.history import last_state
 from dueline.jobs.queue import Queues
 from dueline.schedules.schedule import AHEAD_US, Schedule, job_id, last_times
 
@@ -19,6 +20,10 @@ _TRIED: Final = 3
 
 _READ_MAX: Final = 2_000
 """Maximum number of events of the history that are read for a job."""
+
+
+_NOTES_MAX: Final = 10
+"""Maximum number of events that are read to find one that is not a note of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def _state_of(queues: Queues, job: JobId, queue: str, at_us: int) -> str:
 def _in_history(engine: Engine, job: JobId, queue: str, at_us: int) -> str:
     try:
         since_us = at_us - AHEAD_US  # an operator may have run it early
-        past = attempts_of(engine, job, queue, limit=1, most=_READ_MAX, since_us=since_us)
+        past = attempts_of(engine, job, queue, limit=_NOTES_MAX, most=_READ_MAX, since_us=since_us)
     except NotFound:  # the queue is gone
         return ""
-    return past.attempts[0].outcome if past.attempts else ""
+    return last_state(past.attempts).outcome if past.attempts else ""

@@ -19,6 +19,7 @@ from typing import (
 from dueline.api.alerts import AlertMethods
 from dueline.api.batches import BatchMethods
 from dueline.api.call_options import Options
+from dueline.api.code_changes import configure
 from dueline.api.durable import DurableMethods
 from dueline.api.gathering import Gathering
 from dueline.api.including import IncludeMethods
@@ -404,9 +405,8 @@ class Dueline(
             history_keep: Duration that history is kept; by default seven days.
             dead_keep: Duration that dead-letter jobs are kept; 0, the default, until they are
                 purged.
-            version_wait: Duration that a job waits for a worker of another version if no live
-                worker can take its arguments; then it becomes a dead-letter job. By default one
-                hour, 0 for at once.
+            version_wait: Duration that a job whose arguments no live worker can take waits for one
+                of another version before it is dead; one hour by default, 0 for at once.
             weights: Turns of each named tenant in the round-robin; other tenants have one.
 
         Raises:
@@ -426,7 +426,7 @@ class Dueline(
         check_settings(replace(QueueSettings(), **changes))
         self._noticed.add(name)
         if self.is_open:
-            self.queues.engine.catalog.configure(name, **changes)
+            configure(self.queues, name, changes)
         else:
             self._declared.setdefault(name, {}).update(changes)
 

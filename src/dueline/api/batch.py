@@ -6,6 +6,7 @@ from typing import Any, Final, Generic
 
 from dueline.api.batch_progress import shown
 from dueline.api.batch_views import BatchCounts, BatchItem
+from dueline.api.code_changes import acting
 from dueline.api.handle import REPORT_AFTER_US, REPORT_EVERY_US, R_co, twin
 from dueline.api.job_handle import Job, decoded
 from dueline.batches import ends, records
@@ -181,11 +182,12 @@ class Batch(Generic[R_co]):
         Returns:
             The number of jobs that run again.
         """
+        queues = acting(self._queues)
         return sum(
             result.done
             for number, states in sorted(self._ends().items())
             for result in bulk.retry_all(
-                self._queues, self._rows(ends.positions_in(number, states.get("dead", 0)))
+                queues, self._rows(ends.positions_in(number, states.get("dead", 0)))
             )
         )
 
@@ -195,12 +197,12 @@ class Batch(Generic[R_co]):
         Returns:
             How many were cancelled (`done`) and asked to stop (`asked`).
         """
-        slices, items = self._ends(), self._items()
+        queues, slices, items = acting(self._queues), self._ends(), self._items()
         changed = BulkResult()
         for number in range(-(-items // SLICE)):
             many = min(SLICE, items - number * SLICE)
             left = (1 << many) - 1 & ~ends.ended_in(slices.get(number, {}))
-            pages = bulk.cancel_all(self._queues, self._rows(ends.positions_in(number, left)))
+            pages = bulk.cancel_all(queues, self._rows(ends.positions_in(number, left)))
             changed = changed.plus(bulk.sum_of(pages))
             self._ends()  # joins what each job has left
         return changed

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dueline.api import durable_jobs
+from dueline.api.code_changes import acting
 from dueline.api.handle import Handle, R_co, twin
 from dueline.coordination.worker_registry import key_of, live_workers
 from dueline.core.attempt import read_epitaph
@@ -192,7 +193,7 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist.
             Conflict: The job is dead or has ended.
         """
-        return self._queues.cancel(self._id, by_force=force)
+        return acting(self._queues).cancel(self._id, by_force=force)
 
     def reschedule(
         self, *, due: datetime | None = None, after: timedelta | float | None = None
@@ -215,7 +216,7 @@ class Job(Handle[R_co]):
             at_us = asked_instant_us(due, "due")
         else:
             at_us = self._queues.engine.time.latest_us() + asked_span_us(after, "after")
-        self._queues.reschedule(self._id, at_us)
+        acting(self._queues).reschedule(self._id, at_us)
 
     def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:  # noqa: A002, ANN401
         """Send a signal to a durable function; it takes it with `ctx.wait_signal(name)`.
@@ -235,7 +236,7 @@ class Job(Handle[R_co]):
             BadInput: The name, id or value cannot be used.
         """
         sent = sending.Sending(name, value, id)
-        sending.send_signal(self._queues, self._tasks, self._id, sent)
+        sending.send_signal(acting(self._queues), self._tasks, self._id, sent)
 
     @property
     def state(self) -> Any:  # noqa: ANN401
@@ -295,7 +296,7 @@ class Job(Handle[R_co]):
             Conflict: The job runs, is dead or has ended.
             BadInput: None is given, or a value is out of range.
         """
-        self._queues.change(self._id, priority=priority, tags=tags, headers=headers)
+        acting(self._queues).change(self._id, priority=priority, tags=tags, headers=headers)
 
     def retry(self) -> None:
         """Run the job as soon as possible, even if it is a dead-letter job.
@@ -307,7 +308,7 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist.
             Conflict: The job runs or has ended, or is a durable function whose compensations ran.
         """
-        self._queues.retry(self._id)
+        acting(self._queues).retry(self._id)
 
     def settle(self, value: Any = None) -> None:  # noqa: ANN401
         """End a dead-letter job as done, with a result that is known by other means.
@@ -343,9 +344,9 @@ class Job(Handle[R_co]):
         """
         job_id = self._id
         if as_new:
-            job_id = generations.fork(self._queues, job_id, to)
+            job_id = generations.fork(acting(self._queues), job_id, to)
         else:
-            generations.reset(self._queues, job_id, to)
+            generations.reset(acting(self._queues), job_id, to)
         return Job(job_id, self._queues, self._clock, self._kind, self._tasks)
 
     astatus = twin(status)

@@ -1,9 +1,10 @@
 """Methods of an application for pauses, semaphores, rates and quotas."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
+from dueline.api.code_changes import recorded_change
 from dueline.api.connection import Connection
 from dueline.core.clock import Clock, asked_span_us
 from dueline.core.constraints import Count, check_value
@@ -80,7 +81,8 @@ class LimitMethods(Connection):
     def _set_semaphore(self, name: str, setting: Semaphore) -> None:
         if self.is_open:
             expect_kind(self.engine.store, name, is_rate=False)
-            semaphore.define(self.engine.store, name, setting, ids=self.engine.ids)
+            with recorded_change(self.queues, f"set capacity {setting.capacity}", name):
+                semaphore.define(self.engine.store, name, setting, ids=self.engine.ids)
         else:
             self._semaphores[name] = setting
 
@@ -108,7 +110,8 @@ class LimitMethods(Connection):
         checked = check_rate(name, count, asked_span_us(per, "per"), burst)
         if self.is_open:
             expect_kind(self.engine.store, name, is_rate=True)
-            rate.define(self.engine.store, name, checked, ids=self.engine.ids)
+            with recorded_change(self.queues, f"set rate {count}", name):
+                rate.define(self.engine.store, name, checked, ids=self.engine.ids)
         else:
             self._rates[name] = checked
 
@@ -142,7 +145,8 @@ class LimitMethods(Connection):
         quota = asked_quota(tenant, depth, rate, per, each_tenant=each_tenant)
         check_queue_name(queue)
         if self.is_open:
-            set_quota(self.engine, queue, quota)
+            with recorded_change(self.queues, "set quota", queue):
+                set_quota(self.engine, queue, quota)
         else:
             self._quotas.append((queue, quota))
 
@@ -163,7 +167,9 @@ class LimitMethods(Connection):
         Raises:
             BadInput: A name is invalid, or both a tenant and a task are given.
         """
-        pauses.pause(self.engine, queue, **_chosen(tenant, task))
+        chosen = _chosen(tenant, task)
+        with recorded_change(self.queues, "pause queue", _target(queue, chosen)):
+            pauses.pause(self.engine, queue, **chosen)
 
     def resume(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None
@@ -178,7 +184,9 @@ class LimitMethods(Connection):
         Raises:
             BadInput: A name is invalid, or both a tenant and a task are given.
         """
-        pauses.resume(self.engine, queue, **_chosen(tenant, task))
+        chosen = _chosen(tenant, task)
+        with recorded_change(self.queues, "resume queue", _target(queue, chosen)):
+            pauses.resume(self.engine, queue, **chosen)
 
     def declare(self, queues: Queues) -> None:
         """Store the limits and quotas that were declared before the first use."""
@@ -205,6 +213,12 @@ def _chosen(tenant: str | None, task: Named | str | None) -> dict[str, Any]:
         "tenants": () if tenant is None else (tenant,),
         "tasks": () if name is None else (name,),
     }
+
+
+def _target(queue: str, chosen: Mapping[str, Sequence[str]]) -> str:
+    """Return what a pause is of, for the record of changes."""
+    parts = (f"{word}={name}" for word, names in chosen.items() for name in names)
+    return ", ".join([queue, *parts])
 
 
 def asked_quota(

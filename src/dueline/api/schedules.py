@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Never, TypeVar
 
+from dueline.api.code_changes import recorded_change
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job
 from dueline.api.task import Using
@@ -203,7 +204,8 @@ class Schedules:
         Raises:
             NotFound: No schedule has this name.
         """
-        scheduler.pause(self._host.queues, name)
+        with recorded_change(self._host.queues, "pause schedule", name):
+            scheduler.pause(self._host.queues, name)
 
     def resume(self, name: str) -> None:
         """Resume a schedule at its next occurrence; occurrences of the pause are skipped.
@@ -214,7 +216,8 @@ class Schedules:
         Raises:
             NotFound: No schedule has this name.
         """
-        scheduler.resume(self._host.queues, name)
+        with recorded_change(self._host.queues, "resume schedule", name):
+            scheduler.resume(self._host.queues, name)
 
     def remove(self, name: str) -> None:
         """Delete a schedule; the next process that declares it stores it again.
@@ -225,7 +228,8 @@ class Schedules:
         Raises:
             NotFound: No schedule has this name.
         """
-        scheduler.remove(self._host.queues, name)
+        with recorded_change(self._host.queues, "remove schedule", name):
+            scheduler.remove(self._host.queues, name)
         self._declared.pop(name, None)
 
     def trigger(self, name: str) -> Job[Any]:
@@ -241,7 +245,9 @@ class Schedules:
             NotFound: No schedule has this name.
         """
         queues = self._host.queues
-        return Job(scheduler.trigger(queues, name).id, queues, self._host.clock)
+        with recorded_change(queues, "trigger schedule", name):
+            job_id = scheduler.trigger(queues, name).id
+        return Job(job_id, queues, self._host.clock)
 
 
 def timing_of(

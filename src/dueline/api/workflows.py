@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from dueline.api.code_changes import acting
 from dueline.api.connection import Connection
 from dueline.api.handle import Handle, twin
 from dueline.api.job_handle import Job, parse_id
@@ -109,7 +110,7 @@ class Flow(Handle[Any]):
         Raises:
             NotFound: The workflow or step does not exist.
         """
-        workflow_control.cancel(self._queues, self.look, step)
+        workflow_control.cancel(acting(self._queues), self.look, step)
 
     def retry(self, step: int | None = None) -> int:
         """Retry dead-letter steps; steps that wait for them then continue.
@@ -123,7 +124,38 @@ class Flow(Handle[Any]):
         Raises:
             NotFound: The workflow or step does not exist.
         """
-        return workflow_control.retry(self._queues, self.look, step).done
+        return workflow_control.retry(acting(self._queues), self.look, step).done
+
+    def fork(self, from_step: int, *, part: Part | None = None) -> "Flow":
+        """Start a new workflow that reuses the results of what came before a step.
+
+        This step, steps without a result and all steps that need one of these run anew. Results
+        are copied; the unique key is not. This workflow is left as it is, and must not run.
+
+        Args:
+            from_step: Number of the step, from 0.
+            part: The workflow as it was started, for the arguments of steps that have ended: they
+                are kept only with `history="arguments"`, up to 16 KiB.
+
+        Returns:
+            A handle on the new workflow.
+
+        Raises:
+            NotFound: The workflow or step does not exist, or the workflow has expired.
+            Conflict: The workflow runs, arguments are not kept, `part` has other steps, or a
+                compensation has undone a result.
+            BadInput: `from_step` is not a number.
+            EnqueueUnknown: The new workflow may or may not be stored; see `start_again`.
+        """
+        from dueline.admin.reruns import kept_step  # noqa: PLC0415  (used by few)
+        from dueline.workflows.forking import replanned  # noqa: PLC0415
+
+        queues, kept = self._queues, kept_step(self._queues.engine)
+        if part is not None:
+            calls = replanned(self.look.layout, lay_out(part, self.name))
+            kept = lambda _job, step, _row: calls[step]  # noqa: E731
+        flow = workflow_control.fork(acting(queues), self.look, from_step, kept)
+        return Flow(flow, queues, self._clock)
 
     def signal(self, name: str, value: object = None) -> None:
         """Send a signal to the steps that `wait_for` its name.
@@ -145,6 +177,7 @@ class Flow(Handle[Any]):
     aprogress = twin(progress)
     acancel = twin(cancel)
     aretry = twin(retry)
+    afork = twin(fork)
     asignal = twin(signal)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dueline.admin.job_views import JobDetails, JobSummary, summary_of_attempt, summary_of_row
 from dueline.admin.search import ENDED_STATES
 from dueline.cli.output import Entry, Instant, Part, Raw, Span, Value
-from dueline.core.attempt import Attempt
+from dueline.core.attempt import Attempt, EnqueuedEvent
 from dueline.core.call_options import CARRIED, Carried
 from dueline.core.codec import encode
 from dueline.core.job import Job
@@ -180,7 +180,9 @@ def of_tailed(attempt: Attempt) -> Entry:
     """Return the output of an attempt in a list of several jobs."""
     shown = of_attempt(attempt)
     del shown["state"]
-    return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence}
+    headers = attempt.headers if isinstance(attempt, EnqueuedEvent) else {}
+    given: Entry = {"headers": dict(headers)} if headers else {}
+    return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence, **given}
 
 
 def _progress_of(details: JobDetails) -> Entry | None:

@@ -1,6 +1,7 @@
 """Application, store and output format of a command."""
 
 import getpass
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from dueline import Dueline
 from dueline.api.config import find_config
 from dueline.api.connect import check_exists
 from dueline.api.loading import apps_here, found_here, load_app
+from dueline.core.actor import Actor, actor_of
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
 from dueline.jobs.queue import Queues
@@ -127,12 +129,12 @@ class Session:
             if not creates:
                 check_exists(self.address)
             if self.change is None:
-                yield app.queues
+                yield app.queues.by(operator())
                 return
             from dueline.admin.operations import recorded  # noqa: PLC0415  (slow to load)
 
-            with recorded(app.engine, operator_name(), *self.change) as self._recording:
-                yield app.queues
+            with recorded(app.engine, operator(), *self.change) as self._recording:
+                yield app.queues.by(operator())
         finally:
             app.close()
 
@@ -168,14 +170,14 @@ def is_of_this_process(url: str) -> bool:
 
 CHANGES: Final = frozenset(
     {
-        *("jobs cancel", "jobs retry", "jobs reschedule", "jobs change"),
+        *("jobs cancel", "jobs retry", "jobs reschedule", "jobs change", "jobs settle"),
         *("dead retry", "dead purge"),
         *("queues pause", "queues resume", "queues quota", "queues purge", "queues set"),
         *("limits set", "limits remove", "shards release", "shards rebalance"),
         *("streams reshard", "streams seek"),
         *("schedules add", "schedules pause", "schedules resume", "schedules trigger"),
-        *("schedules remove", "flows cancel", "flows retry", "flows signal"),
-        *("batches retry", "batches cancel"),
+        *("schedules remove", "flows cancel", "flows retry", "flows signal", "flows reset"),
+        *("flows fork", "batches retry", "batches cancel"),
     }
 )
 """Commands that are recorded with the changes that operators make on the dashboard.
@@ -201,13 +203,17 @@ def _words(given: Mapping[str, object]) -> Iterator[str]:
         yield from (f"{word}={item}" for item in some)
 
 
-def operator_name() -> str:
+def operator() -> Actor:
     """Return who runs this command, for the record of changes."""
     try:
+        import pwd  # noqa: PLC0415  (not on Windows)
+
+        user = pwd.getpwuid(os.geteuid()).pw_name  # and not what a variable says
+    except ImportError:
         user = getpass.getuser()
-    except (OSError, KeyError):  # no such user, as in some containers
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+    except KeyError:  # no such user, as in some containers
+        user = f"uid {os.geteuid()}"
+    return actor_of(f"{user}@{socket.gethostname()}", "command line")
 
 
 def session_of(context: typer.Context) -> Session:

@@ -6,7 +6,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Annotated, Final, Literal, NamedTuple, get_type_hints
 
-from dueline.core.codec import Cells
+from dueline.core.codec import Cells, decode
 from dueline.core.job import Claim, Job
 
 ERROR_CHARACTERS_MAX = 4096
@@ -326,15 +326,28 @@ class Attempt:
 
 @dataclass(slots=True)
 class EnqueuedEvent(Attempt):
-    """A row of a history that records arguments; the row of a new job has them.
+    """The row of a new job that has options, or whose history records arguments.
 
     codec: codec of the payload (codec.py). size: of the payload, in bytes. payload: the job's
-    body; None if it is larger than ARGUMENTS_BYTES_MAX.
+    body; None if it is larger than ARGUMENTS_BYTES_MAX. options: the job's options as JSON, such as
+    headers, tags and keys; empty without any.
     """
 
     codec: Annotated[int | None, Column(Kind.COUNT)] = None
     size: Annotated[int | None, Column(Kind.COUNT, "payload_bytes")] = None
     payload: Annotated[bytes | None, Column(Kind.BYTES)] = None
+    options: Annotated[str, Column(Kind.TEXT, null="")] = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the call."""
+        return dict(decode(self.options.encode(), _Headers).headers) if self.options else {}
+
+
+class _Headers(Cells, frozen=True, gc=False):
+    """Those of a call's options that events show."""
+
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 COLUMNS: Final[Mapping[str, Column]] = {

@@ -287,6 +287,11 @@ def whole(blobs: Blobs | None, text: str) -> str:
     return expected(blobs, text.encode()).whole(text)
 
 
+def is_reference(value: str) -> bool:
+    """Return whether a result is a reference to a blob."""
+    return value.startswith(_MARK)
+
+
 def whole_given(blobs: Blobs | None, given: bytes) -> bytes:
     """Return the first arguments of a step, a JSON array, with the results that are blobs.
 

@@ -60,7 +60,9 @@ def reset(queues: Queues, job_id: JobId, to: int | None = None) -> None:
     if row.is_claimed():
         raise Conflict(f"The function {job_id.hex()} runs and cannot be reset.")
     entries = _closed(queues.engine, row, place, "reset")
-    _continue(queues, row, place, entries, _checked(entries, to))
+    last = _checked(entries, to)
+    queues.note([row], f"reset to call {last}")
+    _continue(queues, row, place, entries, last)
 
 
 def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
@@ -102,6 +104,8 @@ def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
         name_generation(engine, new.id, generation)
     _copy(engine, row.id, new, place, last)
     queues.enqueue_again([new])
+    queues.note([row], f"forked as {new.id.hex()}")
+    queues.note([new], f"forked from {row.id.hex()}")
     return new.id
 
 

@@ -59,6 +59,7 @@ def send_json(
     if isinstance(handler, ValueHandler):
         _send(queues, row, handler, sent._replace(value=msgspec.json.decode(sent.value)))
     elif row.codec < OWN_MIN and row.codec != BY_ADDRESS:  # a blob may be encrypted
+        queues.note([row], f"sent the signal {sent.name}")
         send(queues.engine, job_id, Sent(sent.name, signal_id, JSON, sent.value))
     else:
         call = f"app.job({job_id.hex()!r}).signal({sent.name!r}, ...)"
@@ -72,6 +73,7 @@ def send_json(
 def _send(queues: Queues, row: Job, handler: ValueHandler, sent: Sending) -> None:
     """Encode the value of a signal as the function does, and send it."""
     stored = handler.write_value(sent.value, f"the signal {sent.name}")
+    queues.note([row], f"sent the signal {sent.name}")
     send(queues.engine, row.id, Sent(sent.name, sent.id or "", stored.codec, stored.data))
 
 

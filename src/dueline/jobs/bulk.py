@@ -9,20 +9,20 @@ from functools import reduce
 from itertools import chain
 from typing import NamedTuple
 
-from dueline.core.attempt import Outcome
 from dueline.core.clock import Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.features import SECTIONS
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
-from dueline.core.lane import dead_queue
+from dueline.core.lane import dead_queue, living_queue
 from dueline.core.pagination import parts_of
-from dueline.core.store import Drop
+from dueline.core.store import Drop, Group, Row
 from dueline.core.validation import check_due
-from dueline.jobs.completion import Finished, finish, finish_of
+from dueline.jobs.completion import finish
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.group_cancellation import advance
+from dueline.jobs.history import row_of_note
 from dueline.jobs.parked_functions import may_have_begun
 from dueline.jobs.queue import Queues
 from dueline.tasks import sections
@@ -73,13 +73,7 @@ def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
 
 
 def _cancel_waiting(queues: Queues, rows: Sequence[Job], now_us: int) -> BulkResult:
-    outcome = Outcome("cancelled", now_us)
-    settings = queues.engine.catalog.expect_here
-    ends = [
-        Finished(row, finish_of(row, outcome, None, settings(row.lane.queue)))
-        for row in rows
-        if not row.outcome
-    ]
+    ends = [queues.cancelled(row, now_us) for row in rows if not row.outcome]
     done = sum(finish(queues.engine.store, ends)) if ends else 0
     advance(queues.engine, Layouts(), [job for job, _ in ends])
     return BulkResult(done=done, left=-done)
@@ -122,13 +116,28 @@ def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
     return True
 
 
-def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[BulkResult]:
-    """Delete dead-letter jobs, page by page; they cannot be retried any more."""
+def drop_dead(engine: Engine, rows: Iterable[Job], note: str = "") -> Iterator[BulkResult]:
+    """Delete dead-letter jobs, page by page; they cannot be retried any more.
+
+    note: who deletes them by hand, for their history.
+    """
     for page in parts_of(rows, PAGE):
-        done = sum(engine.store.settle([Drop(row) for row in page]))
+        groups = [Group([Drop(row)], rows=_noted(engine, row, note)) for row in page]
+        done = sum(engine.store.together(groups))
         if engine.catalog.features.has(SECTIONS):
             sections.withdraw(engine.store, page)
         yield BulkResult(done=done, left=len(page) - done)
+
+
+def _noted(engine: Engine, row: Job, note: str) -> Sequence[Row]:
+    if not note or engine.catalog.settings(living_queue(row.lane.queue)).history == "off":
+        return ()
+    return [row_of_note(row, engine.time.latest_us(), note)]
+
+
+def delete_dead(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
+    """Delete dead-letter jobs by hand, page by page."""
+    return drop_dead(queues.engine, rows, queues.did("deleted"))
 
 
 def waiting_in(engine: Engine, queue: str) -> Iterator[Job]:

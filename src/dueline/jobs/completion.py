@@ -66,11 +66,14 @@ class Finished(NamedTuple):
 
 
 def finish_of(
-    job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings
+    job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings, note: str = ""
 ) -> Finish:
-    """Return what the effects depend on; `job` with its last attempt counted."""
-    if attempt is None and settings.tells_all:  # it ends without having been claimed
-        attempt = happened(job, outcome.state, outcome.ended_us, error=outcome.error)
+    """Return what the effects depend on; `job` with its last attempt counted.
+
+    note: who ends it by hand, for its history.
+    """
+    if attempt is None and (settings.tells_all or note):  # it ends without having been claimed
+        attempt = happened(job, outcome.state, outcome.ended_us, error=outcome.error or note)
     return Finish(
         outcome,
         attempt if settings.history != "off" else None,

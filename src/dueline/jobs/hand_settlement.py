@@ -36,7 +36,7 @@ def settle_dead(queues: Queues, job_id: JobId, value: bytes) -> None:
         raise conflict_error(job_id, "settled", "a dead durable function")
     settings = engine.catalog.expect_here(living_queue(row.lane.queue))
     outcome = Outcome("done", engine.time.latest_us(), value=value.decode())
-    attempt = happened(row, outcome.state, outcome.ended_us)
+    attempt = happened(row, outcome.state, outcome.ended_us, error=queues.did("settled"))
     end = finish_of(row, outcome, attempt, settings)
     if not finish(engine.store, [Finished(row, end)])[0]:
         raise conflict_error(job_id, "settled", "changing")

@@ -41,6 +41,8 @@ from dueline.log import trimming
 HISTORY_SUFFIX = "!history"
 RECORDED: Final = "recorded"
 """Outcome of the events of records of durable functions."""
+NOTED: Final = "noted"
+"""Outcome of the events of what an operator did to a job, if the job is not moved or ended."""
 _SEEN_MAX = 100_000
 """Maximum number of rows in which repeats are recognized."""
 
@@ -100,6 +102,17 @@ def row_of_record(job: Job, at_us: int, text: str, cause: bytes, *, took_us: int
     return row_of_event(event, job, cause)
 
 
+def last_state(events: Sequence[Attempt]) -> Attempt:
+    """Return the event that says how a job is, of some with the latest first: not a note."""
+    return next((event for event in events if event.outcome != NOTED), events[0])
+
+
+def row_of_note(job: Job, at_us: int, text: str) -> Row:
+    """Return the row of what an operator did to a job."""
+    cause = job.id + at_us.to_bytes(8, signed=True) + text.encode()
+    return row_of_event(happened(job, NOTED, at_us, error=text), job, cause)
+
+
 def record_deaths(engine: Engine, befores: Iterable[Job]) -> None:
     """Record attempts whose workers died, by the rows before the next claim."""
     settings = engine.catalog.settings
@@ -118,10 +131,12 @@ def is_end(event: Attempt) -> bool:
 def row_of_enqueue(job: Job, *, with_arguments: bool) -> Row:
     """Return the row of an enqueued job; its size is bounded for any size of arguments."""
     event = happened(job, ENQUEUED, job.enqueued_us)
-    if with_arguments:
+    if with_arguments or job.opts:
         event = enqueued = EnqueuedEvent(*astuple(event))
-        enqueued.codec, enqueued.size = job.codec, len(job.body)
-        enqueued.payload = _payload_of(job)
+        enqueued.options = job.opts.decode()
+        if with_arguments:
+            enqueued.codec, enqueued.size = job.codec, len(job.body)
+            enqueued.payload = _payload_of(job)
     row_id = row_id_of(job.id, NO_CLAIM, job.enqueued_us)
     stream = event.queue + HISTORY_SUFFIX
     return Row(stream, job.lane.shard, event.ended_us, row_id, encode(event))
@@ -146,6 +161,8 @@ def rows_of_enqueued(jobs: Sequence[Job], *, with_arguments: bool) -> list[Row]:
             lines["codec"] = [job.codec for job in some]
             lines["size"] = [len(job.body) for job in some]
             lines["payload"] = list(map(_payload_of, some))
+        if any(job.opts for job in some):
+            lines["options"] = [job.opts.decode() for job in some]
         name = living_queue(queue)
         rows += bundles_of(name + HISTORY_SUFFIX, shard, name, lines)
     return rows

@@ -64,6 +64,7 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
       job: The ids of the jobs, ID_BYTES each.
       digest: DIGEST_BYTES for all events or each, NO_DIGEST for none.
       codec, size, payload: Of enqueue events with arguments; empty without.
+      options: Of enqueue events; empty for others.
     """
 
     job: bytes
@@ -87,6 +88,7 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
     limits: Texts
     again_us: Numbers
     tags: Texts = ""
+    options: Texts = ""
 
     @property
     def many(self) -> int:
@@ -117,6 +119,7 @@ def bundles_of(stream: str, shard: int, queue: str, lines: Lines) -> list[Row]:
         lines: The events; either all are enqueue events, or none is.
     """
     largest = max(map(len, filter(None, lines.get("payload", ()))), default=0)
+    largest += max(map(len, lines.get("options", ())), default=0)
     most = max(1, min(ATTEMPTS_MAX, _PAYLOADS_BYTES_MAX // (largest + 1)))
     return [
         _bundle(
@@ -152,6 +155,8 @@ def one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any k
 
 
 def _texts_of(column: Sequence[str]) -> Texts:
+    if not column:
+        return ""
     one = one_or_each(column)
     if isinstance(one, str):
         return one
@@ -287,7 +292,7 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
         event = decode(row.body, Attempt)
         if event.outcome == ENQUEUED:
             enqueued = decode(row.body, EnqueuedEvent)
-            event = event if enqueued.codec is None else enqueued
+            event = enqueued if enqueued.codec is not None or enqueued.options else event
         return [(row.id, event)]
     bundle = bundle_in(row)
     ids = row_ids(bundle.job, *id_parts(bundle))
@@ -298,7 +303,7 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
 def _events(bundle: Bundle) -> Iterator[Attempt]:
     """Yield the events of a bundle."""
     many = bundle.many
-    kind = EnqueuedEvent if bundle.codec else Attempt
+    kind = EnqueuedEvent if bundle.codec or bundle.options else Attempt
     columns = [
         _EACH[COLUMNS[name].kind](getattr(bundle, name), many) for name in kind.__dataclass_fields__
     ]
@@ -333,7 +338,8 @@ def each_digest(cell: bytes, many: int) -> Iterable[str]:
 _EACH: Final[Mapping[Kind, Callable[[Any, int], Iterable[Any]]]] = {
     Kind.ID: lambda cell, _: ids_in(cell.hex()), Kind.NAME: repeat, Kind.TEXT: each_text,
     Kind.NUMBER: each_number, Kind.TIME: each_number, Kind.DIGEST: each_digest,
-    Kind.COUNT: lambda cell, _: cell, Kind.BYTES: lambda cell, _: cell,
+    Kind.COUNT: lambda cell, many: cell or [None] * many,
+    Kind.BYTES: lambda cell, many: cell or [None] * many,
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Records enqueued and changed jobs in the history.
 
 It wraps a store, for queues whose history is `all`. Each insert and change of jobs appends a
-history row, in the same group. Ends are recorded by `completion`, in every queue with a history.
+history row, in the same group. Ends are recorded by `completion`, in every queue with a history. So
+are changes of jobs by hand, with who made them (rule O3): see `noting`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +26,23 @@ _PART: Final = 500
 
 
 class RecordingStore:
-    """Passes calls on to a store, and records what they changed."""
+    """Passes calls on to a store, and records what they changed.
 
-    def __init__(self, store: Store, catalog: Catalog, now_us: Callable[[], int]) -> None:
+    note: who changes jobs, for changes by hand.
+    """
+
+    def __init__(
+        self, store: Store, catalog: Catalog, now_us: Callable[[], int], note: str = ""
+    ) -> None:
         self._store = store
+        self._catalog = catalog
         self._settings = catalog.settings
         self._now_us = now_us
+        self._note = note
+
+    def noting(self, note: str) -> "RecordingStore":
+        """Return the same store, which records changes of jobs as made by hand."""
+        return RecordingStore(self._store, self._catalog, self._now_us, note)
 
     # Recorded calls
 
@@ -84,12 +96,18 @@ class RecordingStore:
     def _rows_of_changed(self, verdicts: Sequence[Verdict]) -> list[Row]:
         rows = []
         for move in verdicts:
-            if isinstance(move, Move) and not move.outcome and self._is_kept(move.job.lane.queue):
+            if isinstance(move, Move) and not move.outcome and self._tells(move.job.lane.queue):
                 lane = move.to or move.job.lane
                 job = move.job._replace(lane=lane, at_us=move.at_us)
-                event = happened(job, "changed", self._now_us())
+                event = happened(job, "changed", self._now_us(), error=self._note)
                 rows.append(row_of_event(event, job, move.token))
         return rows
+
+    def _tells(self, queue: str) -> bool:
+        """Return whether changes of a queue's jobs are recorded."""
+        if self._note:
+            return self._settings(living_queue(queue)).history != "off"
+        return self._is_kept(queue)
 
     def _is_kept(self, queue: str) -> bool:
         return self._settings(living_queue(queue)).tells_all
@@ -108,6 +126,16 @@ def recording(store: Store, catalog: Catalog, now_us: Callable[[], int]) -> Stor
         now_us: Returns the store's time.
     """
     return cast(Store, RecordingStore(store, catalog, now_us))
+
+
+def noting(store: Store, note: str) -> Store:
+    """Return a store of `recording` that records changes of jobs as made by hand.
+
+    Args:
+        store: The store.
+        note: What was done, and by whom.
+    """
+    return cast(Store, cast(RecordingStore, store).noting(note))
 
 
 def open_engine(

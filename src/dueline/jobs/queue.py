@@ -10,6 +10,7 @@ from typing import NamedTuple
 from dueline.batches import ends
 from dueline.batches.ends import AGAIN, End
 from dueline.core import validation
+from dueline.core.actor import Actor
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import CARRIED, checked_key, read_options
 from dueline.core.engine import Engine
@@ -29,16 +30,16 @@ from dueline.core.job import Job, JobId, State, copies_of
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
-from dueline.core.store import Group, Jobs, LanePage, Move, Store, Transactional
+from dueline.core.store import Group, Move, Store, Transactional
 from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, dependencies, results
 from dueline.jobs import moves as changes
+from dueline.jobs.claim_preview import peek
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.costs import with_costs
 from dueline.jobs.group_cancellation import advance
-from dueline.jobs.history_recorder import inside_engine
-from dueline.jobs.lane_planner import plan, prospects
-from dueline.jobs.lane_rotation import LaneRotation
+from dueline.jobs.history import row_of_note
+from dueline.jobs.history_recorder import inside_engine, noting
 from dueline.jobs.moves import Change, conflict_error
 from dueline.jobs.parked_functions import ask_to_end, ask_to_go_on, may_have_begun
 from dueline.jobs.sending import Send, send_again
@@ -108,7 +109,10 @@ class Queues:
     Attributes:
       unique: Assigns unique keys.
       is_inside: In an open transaction.
+      actor: Who changes jobs by hand, for their history; see `by`.
     """
+
+    actor: Actor | None = None
 
     def __init__(self, engine: Engine, *, lends: bool = True) -> None:
         self.engine = engine
@@ -126,7 +130,15 @@ class Queues:
 
     def inside(self, store: Store, wakeups: Wakeups) -> "Queues":
         """Return the same queues on the store as an open transaction sees it."""
-        return Queues(inside_engine(self.engine, store, wakeups), lends=False)
+        queues = Queues(inside_engine(self.engine, store, wakeups), lends=False)
+        queues.actor = self.actor
+        return queues
+
+    def by(self, actor: Actor) -> "Queues":
+        """Return the same queues; the history says that the actor made the changes."""
+        queues = copy(self)
+        queues.actor = actor
+        return queues
 
     # Enqueue
 
@@ -376,15 +388,41 @@ class Queues:
                 if self._ask_to_end(row, asked, by_force=by_force):
                     return False
                 continue
-            outcome = Outcome("cancelled", self._time.latest_us())
-            end = finish_of(row, outcome, None, self._catalog.expect_here(row.lane.queue))
-            if finish(self._store, [Finished(row, end)])[0]:
+            if finish(self._store, [self.cancelled(row, self._time.latest_us())])[0]:
                 advance(self.engine, Layouts(), [row])
                 return True
         raise conflict_error(job_id, "cancelled", "changing")
 
+    def cancelled(self, row: Job, now_us: int) -> Finished:
+        """Return the end of a waiting job that is cancelled."""
+        settings = self._catalog.expect_here(row.lane.queue)
+        outcome, note = Outcome("cancelled", now_us), self.did("cancelled")
+        return Finished(row, finish_of(row, outcome, None, settings, note))
+
+    def did(self, what: str) -> str:
+        """Return who does something by hand; empty if that is not known."""
+        return "" if self.actor is None else self.actor.did(what)
+
+    def _noting(self, what: str) -> Store:
+        """Return the store that records a change of jobs."""
+        return self._recording if self.actor is None else noting(self._recording, self.did(what))
+
+    def note(self, rows: Iterable[Job], what: str) -> None:
+        """Record what an operator did to jobs, if that is known."""
+        if self.actor is None:
+            return
+        now_us, text = self._time.latest_us(), self.did(what)
+        noted = [
+            row_of_note(row, now_us, text)
+            for row in rows
+            if self._catalog.settings(living_queue(row.lane.queue)).history != "off"
+        ]
+        if noted:
+            self._store.append(noted)
+
     def _ask_function_to_end(self, row: Job) -> bool:
         """Request the end of a durable function that may have begun: only a claim ends it."""
+        self.note([row], "asked to end")
         ask_to_end(self.engine, row.id)
         if row.is_claimed():
             version, now_us = self._ids.token(), self._time.latest_us()
@@ -397,6 +435,7 @@ class Queues:
         If so, every later claim finds the request. If not, it may be too late.
         """
         now_us = self._time.latest_us()
+        self.note([row], "stopped by force" if by_force else "asked to stop")
         cancel_requests.ask(self._store, row, now_us=now_us, version=version, by_force=by_force)
         now = self._store.find([row.id])[0]
         return now is not None and now.token == row.token
@@ -429,9 +468,9 @@ class Queues:
     def _redrive(self, row: Job) -> bool:
         move = self.redrive(row)
         if row.opts and row.state == State.DEAD:
-            is_moved = self.unique.retake(row, move)
+            is_moved = self.unique.retake(row, move, self._noting("retried"))
         else:
-            is_moved = self._recording.settle([move])[0]
+            is_moved = self._noting("retried").settle([move])[0]
         if is_moved:
             self._count_again([row])
         self.engine.wake([place_of(move)])
@@ -492,7 +531,7 @@ class Queues:
             width_us = self._catalog.expect_here(row.lane.queue).width_us
             token = self._ids.token()
             move = changes.changed(row, change, token=token, width_us=width_us)
-            if self._recording.settle([move])[0]:
+            if self._noting(word).settle([move])[0]:
                 self.engine.wake([place_of(move)])
                 return
         raise conflict_error(job_id, word, "changing")
@@ -522,7 +561,7 @@ class Queues:
             for row in some:
                 ask_to_go_on(self.engine, row)
             moves = [self.redrive(row) for row in some]
-            held = self._recording.settle(moves)
+            held = self._noting("retried").settle(moves)
             self._count_again([row for row, sure in zip(some, held, strict=True) if sure])
             count += sum(held)
             self.engine.wake(map(place_of, moves))
@@ -551,43 +590,3 @@ class Queues:
         width_us = self._catalog.expect_here(living_queue(row.lane.queue)).width_us
         token = self._ids.token()
         return changes.redriven(row, self._time.latest_us(), token=token, width_us=width_us)
-
-
-def peek(
-    store: Jobs, pages: Sequence[LanePage], aging_us: int, *, now_us: int, limit: int
-) -> Sequence[Job]:
-    """Return due jobs, in the order in which a worker would claim them.
-
-    Args:
-        store: The store.
-        pages: The lane list of one queue.
-        aging_us: How long its jobs wait to gain one step of priority.
-        now_us: The store's time.
-        limit: Maximum number of jobs.
-    """
-    rota = LaneRotation()
-    pointers = [pointer for page in pages for pointer in page.pointers]
-    rota.renew(pointers, dict(head for page in pages for head in page.heads.items()))
-    aging = {pointer.lane.queue: aging_us for pointer in pointers[:1]} if aging_us else {}
-    places: dict[Lane, tuple[int, JobId]] = {}
-    found: list[Job] = []
-    turn, in_vain = 0, 0
-    while len(found) < limit:  # as a worker claims (`Claimer.claim`)
-        turn += 1
-        before = len(found)
-        first = rota.first((limit - before) << in_vain, now_us, {}, of_each=bool(aging))
-        lanes = prospects(first, rota.next_at_us, now_us, aging)
-        wants = plan(lanes, limit=limit - before, room={}, turn=turn)
-        if not wants:
-            break
-        for lane, most in wants:
-            room = min(most, limit - len(found))
-            if room == 0:
-                break
-            page = store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
-            found += [job for job in page.jobs if not job.outcome]
-            rota.visited({lane: None if page.after is None else now_us})
-            if page.after is not None:
-                places[lane] = page.after
-        in_vain = in_vain + 1 if len(found) == before else 0
-    return found

@@ -278,8 +278,8 @@ class UniqueJobs:
                     answer = holder.row or original
             yield _Wanted(job, rule, expect, holder, answer)
 
-    def retake(self, row: Job, move: Move) -> bool:
-        """Retry a dead job with the key that it held.
+    def retake(self, row: Job, move: Move, store: Store) -> bool:
+        """Retry a dead job with the key that it held; `store` records that.
 
         On stores without transactions, a call that takes the key at the same time may be stored,
         too.
@@ -292,8 +292,8 @@ class UniqueJobs:
         """
         rule = rule_of(row)
         if rule is None or rule.within_us:
-            return self._store.settle([move])[0]
-        original = unique_records.read(self._store, unique_records.scope_of(row), rule.key)
+            return store.settle([move])[0]
+        original = unique_records.read(store, unique_records.scope_of(row), rule.key)
         if original is not None and original.id != row.id:
             holder = self._holder(original)
             if holder.holds():
@@ -301,7 +301,7 @@ class UniqueJobs:
         expect = NO_VERSION if original is None else original.id
         # The dead-letter row: its key was inserted before, so adding it again changes nothing.
         take = unique_records.take(row, rule, expect=expect)
-        return decisions.decide(self._store, [Decision(take, Group(verdicts=(move,)))])[0]
+        return decisions.decide(store, [Decision(take, Group(verdicts=(move,)))])[0]
 
     def holder(self, queue: str, key: str) -> Job | None:
         """Return the row of the waiting or running job that holds a key; nothing is written."""

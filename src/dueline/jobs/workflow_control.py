@@ -1,15 +1,19 @@
 """Starts, cancels and retries workflows."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dueline.core.errors import Duplicate
+from dueline.core.errors import Duplicate, EnqueueUnknown
 from dueline.core.job import JobId
+from dueline.jobs import dependencies
 from dueline.jobs.bulk import BulkResult, cancel_all, retry_all
 from dueline.jobs.queue import Queues
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Layout
 from dueline.workflows.records import flow_with
 from dueline.workflows.workflow import Start, WorkflowView, send, withdraw
+
+if TYPE_CHECKING:
+    from dueline.workflows.forking import Kept
 
 _PAGE: Final = 500
 
@@ -48,6 +52,30 @@ def start(queues: Queues, start: Start, *, again: bool = False) -> JobId:
         withdraw(engine, rest)
     engine.announce([holder])
     return flow_with(placed)
+
+
+def fork(queues: Queues, look: WorkflowView, from_step: int, kept: "Kept") -> JobId:
+    """Start a workflow with the results of another one, from a step on; return its id.
+
+    Args:
+        queues: The queues.
+        look: The other workflow.
+        from_step: The first step that runs anew.
+        kept: Returns calls of steps that have ended; see `Kept`.
+
+    Raises: As `forking.fork` and `start`.
+    """
+    from dueline.workflows import forking  # noqa: PLC0415  (used by few)
+
+    engine = queues.engine
+    begun = forking.fork(engine, look, from_step, kept, queues.admission.admit)
+    placed = dependencies.placed(engine, begun.jobs, is_inside=queues.is_inside)
+    begun = begun._replace(jobs=placed)
+    try:
+        return start(queues, begun)
+    except EnqueueUnknown as error:
+        error.start = begun
+        raise
 
 
 def cancel(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:

@@ -32,7 +32,7 @@ from dueline.web.pages import (
 from dueline.web.problems import problem_of_status
 from dueline.web.redaction import REDACT, Redaction
 from dueline.web.rendering import render
-from dueline.web.security import API, Access, Authorize, Guard, Role
+from dueline.web.security import API, Access, Authorize, Guard, Identity, Role
 from dueline.web.sessions import EndedSessions
 from dueline.web.site import Site
 
@@ -50,7 +50,7 @@ def dashboard(
     app: Dueline,
     *,
     role: Role = "reader",
-    tokens: Mapping[str, Role] | None = None,
+    tokens: Mapping[str, Role | Identity] | None = None,
     authorize: Authorize | None = None,
     hosts: Sequence[str] = (),
     redact: str = REDACT,
@@ -66,7 +66,8 @@ def dashboard(
         app: The application whose store is shown.
         role: Role of requests where nobody logs in: "reader" only reads, "operator" changes jobs
             and pauses queues, "admin" also changes settings.
-        tokens: Role of each token that opens the dashboard, at least 16 characters each.
+        tokens: Role of each token that opens the dashboard, or an Identity with a name for the
+            record of changes; at least 16 characters each.
         authorize: Function that gets the connection and returns the Identity of its user, or None:
             the login of the application in which the dashboard is mounted. It may be asynchronous.
         hosts: Host names under which the dashboard answers; by default those of this machine, or

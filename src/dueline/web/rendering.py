@@ -26,7 +26,7 @@ _NOTICES = {
     "asked-function": "Asked to end. Its compensations run first.",
     "signalled": "Sent.",
     "reset": "The function continues after this call.",
-    "forked": "Began this function with the records.",
+    "forked": "Began this one with the records of another.",
     "rescheduled": "Rescheduled: {n}.",
     "settled": "Done with the result: {n}.",
     "deleted": "Deleted: {n}.",

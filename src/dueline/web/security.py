@@ -95,7 +95,7 @@ class Access:
 
     Attributes:
         role: Role of requests from this machine, where nobody logs in.
-        tokens: Role of each token.
+        tokens: Role of each token, or its Identity: a name and a role.
         authorize: The login of the host application.
         hosts: Names under which the dashboard answers; empty for those of this machine, or for
             any name where a login is needed.
@@ -105,13 +105,14 @@ class Access:
     """
 
     role: Role = "reader"
-    tokens: Mapping[str, Role] = field(default_factory=dict, repr=False)
+    tokens: Mapping[str, "Role | Identity"] = field(default_factory=dict, repr=False)
     authorize: Authorize | None = None
     hosts: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for role in (self.role, *self.tokens.values()):
+        for given in (self.role, *self.tokens.values()):
+            role = given.role if isinstance(given, Identity) else given
             if role not in ROLES:
                 raise ConfigError(f"{role!r:.80} is not a role.", hint=f"Use {', '.join(ROLES)}.")
         if any(len(token) < TOKEN_CHARACTERS_MIN for token in self.tokens):
@@ -133,9 +134,13 @@ class Access:
     def by_token(self, token: str) -> Identity | None:
         """Return the identity of a token; all are compared, in constant time."""
         found = None
-        for number, (known, role) in enumerate(self.tokens.items(), 1):
+        for number, (known, given) in enumerate(self.tokens.items(), 1):
             if hmac.compare_digest(known.encode(), token.encode()):
-                found = Identity(f"token {number} ({role})", role)
+                found = (
+                    given
+                    if isinstance(given, Identity)
+                    else Identity(f"token {number} ({given})", given)
+                )
         return found
 
     def session_of(self, token: str, now_s: float) -> str:

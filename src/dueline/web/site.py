@@ -24,6 +24,7 @@ from dueline.admin.timeline import Timeline
 from dueline.api.application import Dueline
 from dueline.api.claim_sessions import ClaimSessions
 from dueline.api.connection import silence_in
+from dueline.core.actor import actor_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.logging import log
@@ -178,7 +179,7 @@ def operations(request: Request, role: Role = "operator") -> Operations:
     identity: Identity = request.scope["dueline.identity"]
     if not identity.may(role):
         raise HTTPException(403, f"This needs the role {role}; yours is {identity.role}.")
-    return site_of(request).admin.operations(identity.name)
+    return site_of(request).admin.operations(actor_of(identity.name, "dashboard"))
 
 
 def form_of(request: Request) -> dict[str, str]:

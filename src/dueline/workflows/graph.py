@@ -248,6 +248,17 @@ def with_key(laid_out: LaidOut, key: str) -> LaidOut:
     return LaidOut(replace(layout, nodes=tuple(nodes), key=key), [*calls, *[None] * _KEY_STEPS])
 
 
+def without_key(layout: Layout) -> Layout:
+    """Return a layout without the steps of its unique key."""
+    if not layout.key:
+        return layout
+    gate = layout.size
+    nodes = [
+        replace(node, after=()) if node.after == (gate,) else node for node in layout.nodes[:gate]
+    ]
+    return replace(layout, nodes=tuple(nodes), key="")
+
+
 class _Upstream(NamedTuple):
     """What comes before a part: the value that it gets, and other steps that it follows."""
 

@@ -7,7 +7,7 @@ another key than its outcome, and counts until there is an outcome (rule W6).
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -165,6 +165,20 @@ def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
         data = _BETWEEN.join([each for _, each, _ in ends]).encode()
         commits.append(Commit(_block(*block), (Put(f"{first:06}+{token.hex()}", token, data),)))
     return commits
+
+
+def copies(flow: JobId, ends: Mapping[int, End]) -> Iterator[Commit]:
+    """Yield the writes of outcomes of another workflow; the same for every repeat."""
+    blocks: dict[int, list[Put]] = defaultdict(list)
+    for step, end in sorted(ends.items()):
+        value = end.value
+        key = f"{step:06}" if end.is_final else f"{step:06}-dead"
+        if len(value) > _LARGE:
+            yield Commit(_values(flow, step // BLOCK), (Put(key, flow, value.encode()),))
+            value = _APART
+        text = f"{end.state} {end.ended_us} {value or end.error}"
+        blocks[step // BLOCK].append(Put(key, flow, text.encode()))
+    yield from (Commit(_block(flow, block), puts) for block, puts in blocks.items())
 
 
 def ended(records: Records, flow: JobId, block: int) -> set[int]:

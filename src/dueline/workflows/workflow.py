@@ -1,7 +1,7 @@
 """Start and inspect workflows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.limit_costs import options_with_costs
 from dueline.core.pagination import parts_of
 from dueline.core.queue_settings import shard_of
-from dueline.core.store import Drop, Group
+from dueline.core.store import Commit, Drop, Group
 from dueline.core.validation import check_call, check_delivery, check_options
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, LaidOut, Layout, steps_in, with_key
@@ -26,11 +26,19 @@ _PAGE: Final = 500
 
 
 class Start(NamedTuple):
-    """A workflow to start: all that is stored of it, with its ids."""
+    """A workflow to start: all that is stored of it, with its ids.
+
+    ends: the outcomes of steps that have ended before, in a workflow that was forked (rule W10).
+    """
 
     flow: JobId
     layout: Layout
     jobs: Sequence[Job]
+    ends: Sequence[Commit] = ()
+
+
+Admit = Callable[[str, str, int], object]
+"""Takes a queue, a tenant and a number of jobs; raises if its quotas leave no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +62,16 @@ class FlowProgress:
 def begin(
     engine: Engine,
     laid_out: LaidOut,
-    admit: Callable[[str, str, int], object],
+    admit: Admit,
     unique: Rule | None = None,
+    ended: Container[int] = (),
 ) -> Start:
     """Assign the ids of a workflow and its steps, and return their rows (rule W1).
 
     Args:
       unique: The key that its last step holds, if any.
-      admit: Takes a queue, a tenant and a number of jobs; raises if the quotas of the queue leave
-        no room.
+      admit: See `Admit`.
+      ended: Steps that have ended before; they have no rows.
 
     Raises:
       BadInput: an option of a step is out of range.
@@ -80,28 +89,38 @@ def begin(
     for place in {(call.queue, call.due_us, call.priority, call.tenant) for call in each}:
         check_call(*place, now_us=now_us)
     jobs = [
-        _job(engine, layout, number, job_id, call)
+        _job(engine, layout, number, job_id, call, ended=ended)
         for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
+        if number not in ended
     ]
     if unique is not None:
         opts = CallOptions(unique=unique, step=StepPlace(len(jobs) - 1, 1)).to_bytes()
         # At the place of the step before it, which is derived from it (`unique_records.inserted`).
         jobs[-1] = jobs[-2]._replace(id=jobs[-1].id, opts=opts)
-    for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
+    new = (call for number, call in enumerate(each) if number not in ended)
+    for (queue, tenant), count in Counter((call.queue, call.tenant) for call in new).items():
         if engine.catalog.settings(queue).quotas:
             admit(queue, tenant, count)
     return Start(flow, layout, jobs if engine.blobs is None else engine.blobs.placed(jobs))
 
 
-def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepCall) -> Job:
+def _job(
+    engine: Engine,
+    layout: Layout,
+    number: int,
+    job_id: JobId,
+    call: StepCall,
+    *,
+    ended: Container[int],
+) -> Job:
     now_us = layout.started_us
     settings = engine.catalog.settings(call.queue)
     due_us = now_us if call.due_us is None else call.due_us
     pos_us = max(due_us, now_us)
     node, parked_us = layout.nodes[number], 0
-    if any(True for _ in node.needs()):
+    if any(need not in ended for need in node.needs()):
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
-    elif node.given or node.unless is not None or not node.task:
+    elif node.given or node.after or node.unless is not None or not node.task:
         parked_us = 1  # the step waits for nothing, and still has to read its arguments
     place = StepPlace(number, parked_us)
     options = CallOptions(call.expires_us, step=place, **call.carried())
@@ -128,7 +147,7 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
       EnqueueUnknown: it may or may not be stored; send it again.
       StoreUnavailable: nothing was written.
     """
-    flow, layout, jobs = start
+    flow, layout, jobs, ends = start
     for queue in {job.lane.queue for job in jobs}:
         engine.catalog.expect_here(queue)
     store = engine.recording_store
@@ -136,9 +155,9 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
     try:
         if store.transactional:
             if not again or records.read(store, flow) is None:
-                store.together([Group(commits=commits, jobs=jobs)])
+                store.together([Group(commits=[*commits, *ends], jobs=jobs)])
         else:
-            for commit in commits:
+            for commit in (*commits, *ends):
                 store.commit(commit.partition, commit.writes)
             for some in parts_of(reversed(jobs), _PAGE):
                 if not all(store.add(some)):

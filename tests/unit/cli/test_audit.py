@@ -1,6 +1,8 @@
 """What operators do on the command line is recorded with what they do on the dashboard."""
 
-import getpass
+import os
+import pwd
+import socket
 
 from dueline import Dueline
 from dueline.admin.operations import Action
@@ -30,7 +32,11 @@ def test_changes_are_recorded_with_who_made_them_and_how_they_ended(shell: Shell
         ("limits set", "done"),
         ("queues set", "rejected"),
     ]
-    assert {one.who.partition("@")[0] for one in found} == {getpass.getuser()}
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert {one.who for one in found} == {f"{user}@{socket.gethostname()}"}
+    assert {one.door for one in found} == {"command line"}
+    text = shell.app("jobs", "history", job_id).out
+    assert f"cancelled by {user}@{socket.gethostname()} (command line)" in text
     assert "default" in found[0].target
     assert "acme" in found[0].target
     assert job_id in found[1].target

@@ -199,3 +199,16 @@ def test_the_first_digits_of_an_id_name_a_workflow(shell: Shell) -> None:
     both = shell.app("flows", "cancel", flow[:4])
     assert (both.code, flow in both.err, other in both.err) == (2, True, True)
     assert shell.app("flows", "show", "00000000").code == 4
+
+
+def test_a_workflow_is_forked_from_a_step(shell: Shell) -> None:
+    # W15
+    flow = start(failing)
+    shell.app("worker", "--burst")
+    assert shell.app("flows", "fork", flow, "--from-step", "9").code == 4
+    refused = shell.app("flows", "fork", flow, "--from-step", "0")
+    assert "The arguments of step 0 (tasks.add) are not kept" in refused.err
+    forked = shell.app("flows", "fork", flow, "--from-step", "1", "-o", "json").data
+    assert (forked["forked_from"], forked["from_step"]) == (flow, 1)
+    shown = shell.app("flows", "show", forked["id"], "-o", "json").data
+    assert (shown["state"], shown["done"], shown["left"]) == ("running", 1, 2)

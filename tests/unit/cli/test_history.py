@@ -34,13 +34,15 @@ def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:
     shell.work()
     shell.app("dead", "retry", job_id)
     shell.work()
-    head, first, second = shell.app("jobs", "history", job_id).out.splitlines()
+    head, first, change, second = shell.app("jobs", "history", job_id).out.splitlines()
     assert head.split() == ["ATTEMPT", "OUTCOME", "ENDED", "TOOK", "WORKER", "ERROR"]
     assert first.split()[:2] == ["1", "dead"]
+    assert " changed " in change
+    assert "retried by" in change
     assert second.split()[1] == "dead"
     assert "ValueError: no" in second
     data = shell.app("jobs", "history", job_id, "-o", "json").data
-    assert [one["outcome"] for one in data] == ["dead", "dead"]
+    assert [one["outcome"] for one in data] == ["dead", "changed", "dead"]
 
 
 def test_a_job_without_attempts_has_an_empty_history(shell: Shell) -> None:
@@ -93,3 +95,25 @@ def test_a_tail_is_lines_below_one_head(shell: Shell) -> None:
 
 def test_a_tail_of_no_queue_ends_at_once(shell: Shell) -> None:
     assert shell.app("jobs", "tail", "-q", "nothing").code == 4
+
+
+def test_the_history_of_a_key_and_of_a_header(shell: Shell) -> None:
+    # V2, C21
+    shell.enqueue("tasks.add", "0")
+    refused = shell.app("jobs", "history", "--unique", "acct-7")
+    assert refused.code == 2
+    assert "has no keys and headers" in refused.err
+    assert shell.app("queues", "set", "default", "--history", "all").code == 0
+    keyed = shell.enqueue("tasks.add", "1", "--unique", "acct-7", "--header", "trace=a")
+    shell.enqueue("tasks.add", "2")
+    shell.work()
+    for words in (("--unique", "acct-7"), ("--header", "trace=a", "-q", "default")):
+        data = shell.app("jobs", "history", *words, "-o", "json").data
+        assert [(one["id"], one["outcome"]) for one in data] == [
+            (keyed, "enqueued"), (keyed, "done"),
+        ]  # fmt: skip
+    assert data[0]["headers"] == {"trace": "a"}
+    assert shell.app("jobs", "history", "--unique", "nobody").err.startswith("No jobs match")
+    wrong: list[list[str]] = [[], [keyed, "--unique", "acct-7"], ["--header", "trace"]]
+    for given in wrong:
+        assert shell.app("jobs", "history", *given).code == 2

@@ -31,11 +31,11 @@ from dueline.cli.options import (
     option,
 )
 from dueline.cli.output import Entry, Instant, Output, note
-from dueline.cli.session import operator_name, session_of
+from dueline.cli.session import operator, session_of
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.job import Job, State
-from dueline.jobs.bulk import dead_before, drop_dead, retry_all
+from dueline.jobs.bulk import dead_before, delete_dead, retry_all
 from dueline.jobs.queue import Queues
 from dueline.terminal.progress_bars import bar
 
@@ -184,7 +184,7 @@ def redrive_paced(
     Example: dueline dead redrive --queue mail --rate 50/s
     """
     with session_of(context).queues() as queues:
-        operations = Operations(queues, operator_name())
+        operations = Operations(queues, operator())
         if stop:
             one = operations.stop_redrive(chosen(queues.engine, redrive, to_resume=False).id)
             Output.of(context, queues.engine).entry(redrive_entry(one))
@@ -276,7 +276,7 @@ def purge(
         deleted = 0
         if not dry_run:
             with bar("purging dead jobs", matching) as show_done:
-                for page in drop_dead(queues.engine, dead_before(queues.engine, queue, before_us)):
+                for page in delete_dead(queues, dead_before(queues.engine, queue, before_us)):
                     deleted += page.done
                     show_done(deleted)
         entry: Entry = {"matching": matching, "deleted": deleted, "dry_run": dry_run}

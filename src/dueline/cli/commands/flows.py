@@ -17,6 +17,7 @@ from dueline.admin.functions import (
 )
 from dueline.admin.id_prefixes import find_flow, find_id, is_prefix
 from dueline.admin.job_views import JobDetails
+from dueline.admin.reruns import kept_step
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
@@ -225,6 +226,34 @@ def reset(
             generations.reset(queues, job_id, to)
         shown: Entry = {"id": job_id.hex(), "reset_to": to, "as_new": as_new}
         Output.of(context, queues.engine).entry(shown)
+
+
+@flows.command()
+def fork(
+    context: typer.Context,
+    flow: FlowArgument,
+    *,
+    from_step: Annotated[int, option("N", "First step, or call, that runs again.", "--from-step")],
+) -> None:
+    """Start a new workflow or durable function that reuses what came before a step.
+
+    Steps without a result, and all that need one of these, run again too. Arguments of ended steps
+    are kept in queues with history=arguments. The old one is left as it is; a workflow must not
+    run.
+
+    Example: dueline flows fork 0196f2... --from-step 4
+    """
+    with session_of(context).queues() as queues:
+        look = _find(queues, flow)
+        if isinstance(look, JobDetails):
+            old = parse_id(look.summary.id)
+            new = generations.fork(queues, old, max(0, from_step - 1))
+        else:
+            old, kept = look.flow, kept_step(queues.engine)
+            new = workflow_control.fork(queues, look, from_step, kept)
+        shown: Entry = {"id": new.hex(), "forked_from": old.hex(), "from_step": from_step}
+        Output.of(context, queues.engine).entry(shown)
+        session_of(context).note_result(new.hex())
 
 
 @flows.command()

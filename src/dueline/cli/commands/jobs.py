@@ -13,6 +13,7 @@ from dueline.admin.bulk_runs import Change
 from dueline.admin.filters import parse_filter, read_past
 from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.admin.job_views import details_of, summaries_of
+from dueline.admin.key_history import CallFilter, events_of_calls
 from dueline.admin.search import ENDED, IN_HISTORY, SCAN_MAX, attempts_of
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
@@ -39,6 +40,7 @@ from dueline.cli.options import (
     option,
     read_instant,
     read_pairs,
+    read_since_us,
 )
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
@@ -64,8 +66,8 @@ NO_UNENDED_MATCH = (
 )
 
 _NO_MATCH = {
-    "cancelled": "No jobs match. Jobs that were cancelled while they waited are listed only where "
-    'the queue has history="all".'
+    "cancelled": "No jobs match. Jobs that a workflow or a worker cancelled while they waited are "
+    'listed only where the queue has history="all".'
 }
 
 jobs = typer.Typer(help="Show and change jobs.")
@@ -221,14 +223,35 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
 
 
 @jobs.command()
-def history(context: typer.Context, job: IdArgument) -> None:
-    """List the ended attempts of a job, the first first.
+def history(
+    context: typer.Context,
+    job: Annotated[str | None, argument("ID", "Id of the job, or its first digits.")] = None,
+    *,
+    unique: Annotated[str | None, option("KEY", "Jobs of this unique key instead.")] = None,
+    header: Annotated[
+        str | None, option("NAME=VALUE", "Jobs with this header instead, such as a trace.")
+    ] = None,
+    queue: QueueOption = None,
+    since: Annotated[
+        str, option("TIME", "Jobs since a duration before now, or a timestamp.")
+    ] = "7d",
+) -> None:
+    """List the ended attempts and changes of a job, or of the jobs of a key, the first first.
 
     Attempts are numbered by claims: one that was released without a call counts, too. The worker's
-    log and `ctx.attempt` count from the failures.
+    log and `ctx.attempt` count from the failures. Keys and headers are found in queues with
+    history=all or history=arguments.
 
-    Example: dueline jobs history 0196f2...
+    Example: dueline jobs history --unique hello:ann@example.org -q mail
     """
+    if (job is None) == (unique is None and header is None):
+        raise BadInput(
+            "Pass either an id, or --unique or --header.",
+            hint="Use `dueline jobs history ID`, or `dueline jobs history --unique KEY`.",
+        )
+    if job is None:
+        _history_of_calls(context, unique, header, queue, since)
+        return
     with session_of(context).queues() as queues:
         job_id = read_id(queues.engine, job)
         past = attempts_of(queues.engine, job_id, None, limit=LIMIT_MAX)
@@ -242,6 +265,21 @@ def history(context: typer.Context, job: IdArgument) -> None:
         note("Not all of the history was read: it is too long.")
     elif not shown:
         note("No attempt has ended yet, or the queue records no history.")
+
+
+def _history_of_calls(
+    context: typer.Context, unique: str | None, header: str | None, queue: str | None, since: str
+) -> None:
+    """List the events of the jobs of a key or header."""
+    pairs = read_pairs([header], "header") if header is not None else {}
+    like = CallFilter(unique, next(iter(pairs.items()), None))
+    with session_of(context).queues() as queues:
+        since_us = read_since_us(since, queues.engine.time.latest_us())
+        past = events_of_calls(queues.engine, like, queue, since_us=since_us, limit=LIMIT_MAX)
+        shown = [job_rows.of_tailed(event) for event in reversed(past.attempts)]
+        output = Output.of(context, queues.engine)
+        output.entries(shown, job_rows.TAIL_COLUMNS, count=len(shown), capped=past.is_capped)
+    note_rest(len(shown), more=past.more, is_capped=past.is_capped)
 
 
 @jobs.command()

@@ -7,7 +7,7 @@ import typer
 from dueline.admin.operations import Operations
 from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Output, Part, Span, note
-from dueline.cli.session import operator_name, session_of
+from dueline.cli.session import operator, session_of
 from dueline.coordination.leases import grants
 from dueline.core.engine import Engine
 from dueline.core.errors import NotFound
@@ -95,7 +95,7 @@ def pause(
     Example: dueline streams pause clicks --group billing
     """
     with session_of(context).queues() as queues:
-        Operations(queues, operator_name()).pause_stream(name, group=group, shard=shard)
+        Operations(queues, operator()).pause_stream(name, group=group, shard=shard)
         engine = queues.engine
         Output.of(context, engine).entry(_entry(engine, name, settings_of(engine, name)))
 
@@ -113,7 +113,7 @@ def resume(
     Example: dueline streams resume clicks --group billing
     """
     with session_of(context).queues() as queues:
-        Operations(queues, operator_name()).resume_stream(name, group=group, shard=shard)
+        Operations(queues, operator()).resume_stream(name, group=group, shard=shard)
         engine = queues.engine
         Output.of(context, engine).entry(_entry(engine, name, settings_of(engine, name)))
 

@@ -9,7 +9,7 @@ from dueline.cli.commands.streams import NameArgument, settings_of
 from dueline.cli.commands.streams_read import GroupOption, event_entry
 from dueline.cli.options import option
 from dueline.cli.output import Output, note
-from dueline.cli.session import operator_name, session_of
+from dueline.cli.session import operator, session_of
 from dueline.core.errors import BadInput
 from dueline.streams import dead_letters, parked
 
@@ -51,5 +51,5 @@ def unpark(
     asked = None if everything else dead_letters.name_of(key, event or "")
     with session_of(context).queues() as queues:
         settings_of(queues.engine, name)
-        keys = Operations(queues, operator_name()).unpark(name, group, asked)
+        keys = Operations(queues, operator()).unpark(name, group, asked)
         Output.of(context, queues.engine).entry({"stream": name, "group": group, "keys": keys})

@@ -8,7 +8,7 @@ import typer
 from dueline.admin.operations import Operations
 from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Output, Span, note
-from dueline.cli.session import operator_name, session_of
+from dueline.cli.session import operator, session_of
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.streams import groups, resharding
@@ -88,7 +88,7 @@ def forget(
     Example: dueline topics forget 'task shop.welcome'
     """
     with session_of(context).queues() as queues:
-        Operations(queues, operator_name()).forget_subscriber(subscriber)
+        Operations(queues, operator()).forget_subscriber(subscriber)
         Output.of(context, queues.engine).entry({"subscriber": subscriber, "forgotten": True})
 
 

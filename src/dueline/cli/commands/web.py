@@ -2,7 +2,7 @@
 
 import os
 from contextlib import suppress
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -13,6 +13,9 @@ from dueline.cli.options import option
 from dueline.cli.output import note
 from dueline.cli.session import session_of
 from dueline.core.errors import ConfigError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from dueline.web.security import Identity
 
 TOKENS_VARIABLE = "DUELINE_WEB_TOKENS"
 PORT = 8321
@@ -37,8 +40,8 @@ def web(
     """Serve the dashboard and the HTTP API.
 
     Only this machine has access, to read. To listen on other addresses, set DUELINE_WEB_TOKENS to
-    ROLE:TOKEN, or to several with commas between; roles are reader, operator, admin, producer and
-    worker. The HTTP API is at /api/v1.
+    ROLE:TOKEN or ROLE@NAME:TOKEN, or to several with commas between; roles are reader, operator,
+    admin, producer and worker. The name is recorded with changes. The HTTP API is at /api/v1.
 
     Example: dueline web --operate
     """
@@ -78,20 +81,23 @@ def web(
     return Exit.TERMINATED
 
 
-def read_tokens(text: str) -> dict[str, WebRole]:
-    """Read ROLE:TOKEN, or several with commas between.
+def read_tokens(text: str) -> "dict[str, WebRole | Identity]":
+    """Read ROLE:TOKEN or ROLE@NAME:TOKEN, or several with commas between.
 
     Raises: ConfigError: a part has another form.
     """
     roles: tuple[WebRole, ...] = get_args(WebRole)
-    found = {}
+    from dueline.web.security import Identity  # noqa: PLC0415  (an extra)
+
+    found: dict[str, WebRole | Identity] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, _, token = part.partition(":")
+        word, at, name = word.partition("@")
         role = next((literal for literal in roles if literal == word), None)
-        if role is None or not token:
+        if role is None or not token or bool(at) != bool(name.strip()):
             raise ConfigError(
-                f"{TOKENS_VARIABLE} has a part that is not ROLE:TOKEN.",
+                f"{TOKENS_VARIABLE} has a part that is neither ROLE:TOKEN nor ROLE@NAME:TOKEN.",
                 hint=f"Use operator:TOKEN; roles are {', '.join(roles)}.",
             )
-        found[token] = role
+        found[token] = Identity(name.strip(), role) if name else role
     return found

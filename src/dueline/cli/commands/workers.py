@@ -16,7 +16,7 @@ from dueline.cli.confirm import is_agreed
 from dueline.cli.errors import Exit, say_failure
 from dueline.cli.options import YesOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, note
-from dueline.cli.session import operator_name, session_of
+from dueline.cli.session import operator, session_of
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.coordination.worker_requests import EFFECTIVE_US, RequestKind, WorkerAnswer
@@ -143,7 +143,7 @@ def _ask(
                 attempt="Add --yes.",
                 code=Exit.REFUSED,
             )
-        request, some = Operations(queues, operator_name()).ask_workers(kind, worker)
+        request, some = Operations(queues, operator()).ask_workers(kind, worker)
         answers = _answers_to(engine, request, some)
         Output.of(context, engine).entries(
             [_entry(worker.worker, answers.get(worker.worker)) for worker in some],

@@ -18,6 +18,7 @@ from dueline.contrib.django.backend import DuelineBackend
 from dueline.contrib.django.contract import InvalidTaskBackend, task_backends
 from dueline.contrib.django.models import Job
 from dueline.contrib.django.results import Call, read_call, time_of
+from dueline.core.actor import Actor, actor_of
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.jobs.bulk import BulkResult
@@ -165,7 +166,7 @@ class JobAdmin(admin.ModelAdmin):
         if what == "delete" and "confirmed" not in request.POST:
             shown = {"title": "Delete jobs", "ids": [job.hex() for job in jobs]}
             return self._render(request, backend, "delete.html", shown)
-        who = f"django:{request.user.get_username()}"
+        who = actor_of(f"django:{request.user.get_username()}", "dashboard")
         if what == "run again":
             changed = _run_again(backend, who, jobs)
         else:
@@ -203,7 +204,7 @@ def _arguments_of(details: JobDetails, call: Call | None) -> object:
     return [*call.args, call.kwargs] if call.kwargs else call.args
 
 
-def _run_again(backend: DuelineBackend, who: str, ids: Sequence[JobId]) -> BulkResult:
+def _run_again(backend: DuelineBackend, who: Actor, ids: Sequence[JobId]) -> BulkResult:
     """Enqueue calls again: those that are kept with results, else those in the history."""
     app, done = backend.app, 0
     operations = app.admin.operations(who)

@@ -228,7 +228,7 @@ class _Bundles:
 
     def _details(self) -> pa.Array:
         """Return the JSON of each event, as its own row would have it."""
-        if any(bundle.codec for bundle in self._bundles):
+        if any(bundle.codec or bundle.options for bundle in self._bundles):
             return pa.array([event.body.decode() for row in self._rows for event in unbundled(row)])
         parts: list[Any] = []
         for number, name in enumerate(_FIELDS):

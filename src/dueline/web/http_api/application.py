@@ -13,16 +13,16 @@ from starlette.types import ASGIApp
 
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
-from dueline.web.http_api import claims, functions, jobs, operators, queues
+from dueline.web.http_api import claims, functions, jobs, operators, queues, workflows
 from dueline.web.http_api.frame import Operation
 from dueline.web.http_api.openapi import document
 from dueline.web.problems import problem_of_status
 from dueline.web.redaction import REDACT, Redaction
-from dueline.web.security import Access, Authorize, Guard, Role
+from dueline.web.security import Access, Authorize, Guard, Identity, Role
 from dueline.web.sessions import EndedSessions
 from dueline.web.site import Site
 
-MODULES: Final = (jobs, functions, queues, claims, operators)
+MODULES: Final = (jobs, functions, workflows, queues, claims, operators)
 OPERATIONS: Final[Sequence[Operation]] = tuple(op for module in MODULES for op in module.OPERATIONS)
 
 
@@ -30,7 +30,7 @@ def api(
     app: Dueline,
     *,
     role: Role = "reader",
-    tokens: Mapping[str, Role] | None = None,
+    tokens: Mapping[str, Role | Identity] | None = None,
     authorize: Authorize | None = None,
     hosts: Sequence[str] = (),
     redact: str = REDACT,
@@ -43,7 +43,7 @@ def api(
         app: The application: its tasks check the arguments of calls.
         role: Role of requests where nobody logs in: as for the dashboard, "producer" for programs
             that enqueue, or "worker" for those that claim.
-        tokens: Role of each token, at least 16 characters each.
+        tokens: Role, or Identity with a name, of each token, at least 16 characters each.
         authorize: Function that gets the connection and returns the Identity of its sender, or
             None. It may be asynchronous.
         hosts: Host names under which the API answers; by default those of this machine, or any

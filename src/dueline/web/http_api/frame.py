@@ -31,6 +31,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dueline.admin.operations import Operations
+from dueline.core.actor import actor_of
 from dueline.core.codec import learned
 from dueline.core.errors import DuelineError
 from dueline.web.http_api.idempotency import KeyReused
@@ -77,7 +78,7 @@ class Call:
 
     def operations(self) -> Operations:
         """Return the changes of the sender, which are recorded."""
-        return self.site.admin.operations(self.identity.name)
+        return self.site.admin.operations(actor_of(self.identity.name, "HTTP API"))
 
 
 @dataclass(frozen=True, slots=True)

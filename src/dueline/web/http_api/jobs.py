@@ -147,7 +147,7 @@ def get_job(call: Call) -> JobDetails:
     details = site.admin.get(call.path["id"])
     summary, redaction, progress = details.summary, site.redaction, details.progress
     carried = {
-        name: form.show(getattr(details.carried, name))
+        name: redaction.value(form.show(getattr(details.carried, name)))
         for name, form in CARRIED.items()
         if name in JobDetails.__struct_fields__
     }

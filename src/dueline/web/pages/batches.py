@@ -56,12 +56,14 @@ def show_batch(request: Request) -> Response:
 
 def change_batch(request: Request, *, what: str) -> Response:
     """Retry the dead jobs of a batch, or cancel its jobs."""
-    batch = _found(request)
-    handle = _handle(request, batch)
+    batch, clock = _found(request), site_of(request).app.clock
     path, recorded = f"/batches/{batch.id.hex()}", operations(request).batch
     if what == "retry":
-        return back(request, path, "retried", recorded(what, batch.name, handle.retry_failed))
-    changed = recorded(what, batch.name, handle.cancel)
+        count = recorded(
+            what, batch.name, lambda queues: Batch(batch, queues, clock).retry_failed()
+        )
+        return back(request, path, "retried", count)
+    changed = recorded(what, batch.name, lambda queues: Batch(batch, queues, clock).cancel())
     return back(request, path, "cancelled", changed.done + changed.asked)
 
 

@@ -94,6 +94,7 @@ def show_job(request: Request) -> Response:
         details=details,
         arguments=redaction.arguments(details.arguments, site.parameters(one.task)),
         result=redaction.value(details.result),
+        headers=redaction.value(dict(details.carried.headers)),
         explanation=None if one.state == "done" else site.admin.explain(one.id),
         gantt=spans(details, site.now_us()),
         can_delete=one.state == "dead",

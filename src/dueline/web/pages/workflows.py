@@ -8,9 +8,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dueline.api.job_handle import parse_id
+from dueline.core.errors import BadInput
 from dueline.web.drawing import graph
 from dueline.web.rendering import render
-from dueline.web.site import back, operations, site_of
+from dueline.web.site import back, form_of, operations, site_of
 
 PAGE = 50
 STEPS_SHOWN = 500
@@ -56,6 +57,15 @@ def change_workflow(request: Request, *, what: str) -> Response:
     return back(request, f"/workflows/{flow.hex()}", done, changed.done + changed.asked)
 
 
+def fork_workflow(request: Request) -> Response:
+    """Start a workflow with the results of this one, from a step on."""
+    flow, text = parse_id(request.path_params["id"]), form_of(request).get("from", "").strip()
+    if not (text.isascii() and text.isdecimal()):
+        raise BadInput(f"{text!r:.80} is not the number of a step.")
+    new = operations(request).fork_workflow(flow, int(text[:9]))
+    return back(request, f"/workflows/{new.hex()}", "forked")
+
+
 ROUTES = [
     Route("/workflows", list_workflows),
     Route("/workflows/{id}", show_workflow),
@@ -63,4 +73,5 @@ ROUTES = [
         Route(f"/workflows/{{id}}/{what}", partial(change_workflow, what=what), methods=["POST"])
         for what in ("retry", "cancel")
     ),
+    Route("/workflows/{id}/fork", fork_workflow, methods=["POST"]),
 ]

@@ -1,0 +1,35 @@
+"""Workflows: those that are forked."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dueline.api.job_handle import parse_id
+from dueline.web.http_api.frame import Call, Input, operation
+
+
+class FirstStep(Input):
+    """The first step that runs again."""
+
+    from_step: Annotated[int, Meta(ge=0, le=2**31)]
+
+
+class ForkedWorkflow(msgspec.Struct):
+    """The new workflow."""
+
+    id: str
+
+
+@operation("POST", "/workflows/{id}/fork", role="operator", status=201)
+def fork_workflow(call: Call, body: FirstStep) -> ForkedWorkflow:
+    """Start a workflow that reuses the results of what came before a step of another one.
+
+    Refused while the other one runs, and if arguments of steps that run again are not kept. Each
+    request starts another one.
+    """
+    flow = parse_id(call.path["id"])
+    return ForkedWorkflow(call.operations().fork_workflow(flow, body.from_step).hex())
+
+
+OPERATIONS = (fork_workflow,)
