@@ -110,12 +110,13 @@ def _check_function(function: object, *, is_named: bool) -> None:
             f"A task must be a function (got the class {function.__name__}).",
             hint="Write a function that creates the object and uses it.",
         )
-    if inspect.ismethod(function) or not inspect.isroutine(function):
+    # A partial has no name, and is a routine from Python 3.14 on.
+    own = getattr(function, "__qualname__", None)
+    if own is None or inspect.ismethod(function) or not inspect.isroutine(function):
         raise BadInput(
             f"A task must be a function (got {function!r:.80}).",
             hint="Use @app.task above a def at the top level of a module.",
         )
-    own = function.__qualname__
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadInput(
             f"The task {own} is a generator, whose body would not run.",

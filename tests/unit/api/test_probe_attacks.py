@@ -51,7 +51,8 @@ def status(port: int, path: str) -> int:
             found: int = answer.status
             return found
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def connected(port: int, data: bytes = b"", *, receive_bytes: int = 0) -> socket.socket:

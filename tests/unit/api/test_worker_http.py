@@ -364,11 +364,13 @@ def test_requests_are_bounded(app: Dueline) -> None:
     with listening(("127.0.0.1", 0), stage.listener) as port:
         with pytest.raises(ConfigError, match="Cannot listen"):
             listening(("127.0.0.1", port), stage.listener).__enter__()
-        with pytest.raises(urllib.error.HTTPError, match="501"):
+        with pytest.raises(urllib.error.HTTPError, match="501") as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", data=b"x", timeout=9)
+        refused.value.close()
         many = "&".join(f"queue={number}" for number in range(99))
-        with pytest.raises(urllib.error.HTTPError, match="400"):
+        with pytest.raises(urllib.error.HTTPError, match="400") as refused:
             fetch(port, f"/scale?{many}")
+        refused.value.close()
 
 
 def fetch(port: int, path: str) -> str:

