@@ -142,7 +142,7 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics durable ports writers power limits costs sections)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections)
 .PHONY: $(KILL_LOOPS)
 
 kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits, jobs with costs, sections that must not repeat
@@ -169,6 +169,9 @@ kills-dependents:
 
 kills-topics:
 	$(PY) -m tests.kills.topics
+
+kills-orders:
+	$(PY) -m tests.kills.orders
 
 kills-durable:
 	$(PY) -m tests.kills.durable

@@ -1,7 +1,8 @@
 """Simulate runs of a queue: many with `--seeds 2000`, or one with `--seed 7 --trace`.
 
 One run in eight is a run of a stream, with a negative seed. One in sixteen is a run of a schedule,
-one has limits, one workflows, one several versions of workers, and one durable functions.
+one has limits, one order keys, one workflows, one several versions of workers, and one durable
+functions.
 """
 
 import argparse

@@ -2,13 +2,13 @@
 
 Negative seeds are runs of streams, seeds from RECURRING runs of schedules, from LIMITED runs with
 limits, from FLOWING runs with workflows, from DEPLOYING runs with several
-versions of workers, from SUSPENDING runs with durable functions. All others are runs of a plain
-queue.
+versions of workers, from SUSPENDING runs with durable functions, from ORDERED runs with order keys.
+All others are runs of a plain queue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from simulation import deploying, flowing, life, limited, recurring, suspending
+from simulation import deploying, flowing, life, limited, ordered, recurring, suspending
 from simulation.life import Life
 from simulation.streams import life as stream_life
 
@@ -31,6 +31,8 @@ DEPLOYING = 1 << 63
 SUSPENDING = 1 << 64
 """Above those with several versions."""
 
+ORDERED = 1 << 65
+"""Above those with durable functions."""
 
 PLACES: Mapping[str, int] = {
     "plain": 0,
@@ -38,6 +40,7 @@ PLACES: Mapping[str, int] = {
     "limits": 3,
     "durable": 5,
     "streams": 7,
+    "orders": 9,
     "schedules": 11,
     "workflows": 13,
 }
@@ -47,6 +50,7 @@ BEYOND: Mapping[int, int] = {
     PLACES["versions"]: DEPLOYING,
     PLACES["limits"]: LIMITED,
     PLACES["durable"]: SUSPENDING,
+    PLACES["orders"]: ORDERED,
     PLACES["schedules"]: RECURRING,
     PLACES["workflows"]: FLOWING,
 }
@@ -57,6 +61,8 @@ def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Run one seed; the same seed, or the same tape with it, gives the same run."""
+    if seed >= ORDERED:
+        return ordered.live(seed, given, trace=trace)
     if seed >= SUSPENDING:
         return suspending.live(seed, given, trace=trace)
     if seed >= DEPLOYING:
@@ -82,6 +88,6 @@ def seeds_from(base: int, count: int, kind: str | None = None) -> list[int]:
 def _of_a_kind(seed: int, place: int) -> int:
     if place in (PLACES["streams"], 15):
         return -seed
-    if place in (PLACES["limits"], PLACES["schedules"]):
+    if place in (PLACES["limits"], PLACES["schedules"], PLACES["orders"]):
         seed = seed & ~1 | seed >> 4 & 1  # their places are odd: the last bit is the kind of store
     return seed + BEYOND.get(place, 0)

@@ -83,6 +83,8 @@ class Town:
         self.world = world
         self.scenario = scenario
         self.known: list[JobId] = []
+        self.unanswered: set[JobId] = set()
+        """Those whose calls got no answer, and were not repeated."""
         self.workers: list[tuple[Process, Worker]] = []
         self._working: list[Process] = []
         self._persons: list[Process] = []
@@ -194,6 +196,8 @@ class Town:
                 self.known += [job.id for job in error.jobs]
                 if self._repeats:
                     left.unsure += error.jobs
+                else:
+                    self.unanswered.update(job.id for job in error.jobs)
             except (Conflict, BadInput):  # its key is taken, or it came too late
                 pass
             except StoreUnavailable:

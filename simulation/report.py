@@ -9,6 +9,7 @@ from simulation.deploying import DEPLOYED_VERDICTS
 from simulation.flowing import FLOW_VERDICTS
 from simulation.life import Life
 from simulation.limited import LIMITED_VERDICTS
+from simulation.ordered import ORDERED_VERDICTS
 from simulation.recurring import RECURRING_VERDICTS
 from simulation.streams.life import STREAM_VERDICTS
 from simulation.suspending import SUSPENDED_VERDICTS
@@ -22,7 +23,7 @@ JUDGED = (
     *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
     "broken", "endless", "denied", *STREAM_VERDICTS, *RECURRING_VERDICTS,
     *LIMITED_VERDICTS, *FLOW_VERDICTS, *DEPLOYED_VERDICTS,
-    *SUSPENDED_VERDICTS,
+    *SUSPENDED_VERDICTS, *ORDERED_VERDICTS,
 )  # fmt: skip
 """All verdicts: those of the checker, the judge, and each kind of run."""
 

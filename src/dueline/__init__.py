@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dueline.api.task import AsyncTask, Task
     from dueline.api.topics import Subscription, Topic
     from dueline.api.workflows import Flow
-    from dueline.core.call_options import Unique
+    from dueline.core.call_options import OrderKey, Unique
     from dueline.core.errors import (
         AppendUnknown,
         BadInput,
@@ -91,6 +91,7 @@ __all__ = [
     "LakeUnavailable",
     "LeaseLost",
     "NotFound",
+    "OrderKey",
     "Position",
     "Progress",
     "QuotaExceeded",
@@ -126,7 +127,7 @@ _PLACES = {
     "api.task": ("AsyncTask", "Task"),
     "api.topics": ("Subscription", "Topic"),
     "api.workflows": ("Flow",),
-    "core.call_options": ("Unique",),
+    "core.call_options": ("OrderKey", "Unique"),
     "core.errors": (
         "AppendUnknown",
         "BadInput",

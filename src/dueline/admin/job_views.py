@@ -27,6 +27,7 @@ from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.dependencies import Held, judge
 from dueline.jobs.history import LATE_US, last_state
+from dueline.jobs.orders import first_of, is_parked
 from dueline.jobs.queue import Queues
 from dueline.tasks.payload_codecs import as_json
 from dueline.tasks.progress import Progress
@@ -125,6 +126,8 @@ class JobDetails:
       attempts: Ended attempts and other events, the latest first.
       is_capped: Not all of the history was read.
       meta: What the handler noted with `set_meta`.
+      order_key: Its order key; empty without one.
+      order_first: Id of the job of the key that runs, or is to run next.
       carried: Options of the call that the job carries.
       workflow: Id of the workflow that the job is a step of; empty without one.
       lines: What the handler logged, of attempts that keep it.
@@ -144,6 +147,8 @@ class JobDetails:
     expires_us: int = 0
     deadline_us: int = 0
     unique: str = ""
+    order_key: str = ""
+    order_first: str = ""
     carried: Carried = field(default_factory=Carried)
     workflow: str = ""
     step: int = 0
@@ -190,6 +195,7 @@ def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
     with suppress(StoreCorrupt):  # `explain` reports that
         for job_id, word in judge(engine, rows).items():
             held[job_id] = "held" if isinstance(word, Held) else "waiting"
+    held |= {row.id: "waiting" for row in rows if is_parked(row)}
     held |= {row.id: "stopped" for row in rows if stop_of(row) is not None}
     return [replace(summary_of_row(row, now_us), step_state=held.get(row.id, "")) for row in rows]
 
@@ -268,6 +274,10 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         options = {"expires_us": read.expires_us or 0, "carried": read}
         if read.unique is not None:
             options["unique"] = read.unique.key
+        if read.order is not None:
+            key = read.order.key
+            first = first_of(engine, living_queue(row.lane.queue), key)
+            options |= {"order_key": key, "order_first": first.id.hex() if first else ""}
         if (step := step_of(row)) is not None:
             options |= {"workflow": step[0].hex(), "step": step[1]}
     (summary,) = summaries_of(engine, [row])

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dueline.admin.move_records import COPIED, LEASES, OWN, WITH_JOBS, all_records, kind_of
+from dueline.core.call_options import order_of
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, Conflict
 from dueline.core.job import is_away
@@ -79,12 +80,18 @@ def rehearse(
 def _jobs(source: Engine) -> Iterator[Line]:
     now_us = source.time.latest_us()
     rows = (row for lane in lanes_of(source) for row in jobs_in(source.store, lane))
-    states = Counter("taken" if is_away(row) else status_of(row, now_us) for row in rows)
+    states, in_order = Counter[str](), 0
+    for row in rows:
+        states["taken" if is_away(row) else status_of(row, now_us)] += 1
+        in_order += order_of(row) is not None
     for state, many in sorted(states.items()):
         if state == "running":
             yield Line("running jobs", many, WAITED, "their claims are under way")
         else:
             yield Line(f"{state} jobs", many, MOVES)
+    if in_order:
+        why = "their order does not span two stores; let them end, or cancel or delete them"
+        yield Line("jobs with order keys", in_order, REFUSED, why)
 
 
 def _records(source: Engine, *, leave_streams: bool) -> Iterator[Line]:

@@ -19,7 +19,7 @@ from dueline.core.pagination import parts_of, record_at, records_in
 from dueline.core.queue_settings import QueueSettings, with_shards
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Record, Store
 from dueline.core.store_capabilities import ListsRecords
-from dueline.jobs import circuit_records, results, unique_records
+from dueline.jobs import circuit_records, orders, results, unique_records
 from dueline.schedules import schedule as schedules
 
 COPIED: Final = frozenset(
@@ -67,6 +67,7 @@ OWN: Final = frozenset(
         "runtimes",
         "scales",
         bulk_runs.PARTITION,
+        orders.KIND,
     }
 )
 """Kinds about the store and its processes, which each store has for itself."""

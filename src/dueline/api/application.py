@@ -42,7 +42,7 @@ from dueline.api.task_decorator import Registering, RegisteringBatches, TaskTerm
 from dueline.api.topics import Subscription, TopicMethods, read_subscription
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.api.workflows import WorkflowMethods
-from dueline.core.call_options import Unique
+from dueline.core.call_options import OrderKey, Unique
 from dueline.core.clock import Clock, duration_us
 from dueline.core.errors import NotFound
 from dueline.core.queue_settings import (
@@ -189,6 +189,7 @@ class Dueline(
         timeout: timedelta | float | None = None,
         kill_after: timedelta | float | None = None,
         unique: Unique | str | None = None,
+        order_key: OrderKey | str | None = None,
         codec: str | None = None,
         limits: Iterable[str] = (),
         needs: Mapping[str, int | str] | None = None,
@@ -215,6 +216,7 @@ class Dueline(
             kill_after: Duration after which the process of a call is killed, in workers with
                 child processes.
             unique: Key that only one unfinished job has at a time, such as "hello:{to}".
+            order_key: Key such as "acct-{account}" whose jobs run one at a time, see `OrderKey`.
             codec: How arguments are stored, such as "msgpack"; see `app.payloads`.
             limits: Limits that each job uses, such as "warehouse", or "host:{host}" with a key
                 from its arguments; see `app.semaphore` and `app.rate`.
@@ -248,7 +250,8 @@ class Dueline(
         if codec is not None:
             self.payloads.check(codec)
         check_large(large, self.payloads)
-        subscription = None if on is None else read_subscription(on, unique)
+        keys = {"unique": unique, "order_key": order_key}
+        subscription = None if on is None else read_subscription(on, **keys)
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = handler_of(
@@ -261,7 +264,7 @@ class Dueline(
             )  # fmt: skip
             if subscription is not None:
                 check_takes_event(handler)
-            task = self._add_task(handler, options, unique)
+            task = self._add_task(handler, options, unique, order_key)
             if subscription is not None:
                 self._subscriptions[group_of_task(handler.name)] = (task, subscription)
             return task

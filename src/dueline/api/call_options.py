@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from dueline.api.connection import Connection
 from dueline.api.dependency import read_dependency
-from dueline.api.task_declaration import check_retry, limits_us, read_unique
-from dueline.core.call_options import CARRIED, CallTerms, Carried, Unique
+from dueline.api.task_declaration import check_retry, limits_us, read_order_key, read_unique
+from dueline.core.call_options import CARRIED, CallTerms, Carried, OrderKey, Unique
 from dueline.core.clock import SECOND_US, asked_instant_us, asked_span_us, duration_us
 from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput
@@ -37,6 +37,7 @@ class Options(Carried, frozen=True, gc=True):
     expires_after_us: int | None = None
     window_us: int = 0
     unique: Unique | None = None
+    order_key: OrderKey | None = None
     limits: tuple[str, ...] = ()
     wait_us: int = 0
     deadline_us: int | None = None
@@ -115,6 +116,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "kill_after": lambda value, _: {"kill_after_us": duration_us(value)},
     "keep": _keep,
     "depends_on": lambda value, _: {"awaits": read_dependency(value)},
+    "order_key": lambda value, to: {"order_key": read_order_key(value, to.handler)},
     **{name: _given(name) for name in CARRIED},
 }
 _IN_ORDER: Final = tuple((name, _READERS[name]) for name in NAMES)
@@ -128,6 +130,7 @@ _IS_SET: Final[Mapping[str, Callable[[Options], bool]]] = {
     "window": lambda call: call.window_us > 0,
     "deadline": lambda call: (call.deadline_us, call.due_within_us) != (None, None),
     "depends_on": lambda call: call.awaits is not None,
+    "order_key": lambda call: call.order_key is not None,
     "keep": lambda call: call.terms is not None and call.terms.keep_us is not None,
 }
 """Whether a call has an option in a way that steps of workflows lack, or schedules."""
@@ -158,27 +161,48 @@ def with_options(
         changes["terms"] = terms = (options.terms or CallTerms())._replace(**own)
         _check_time_limits(terms, target)
     options = options.changed(**changes)
-    _check_waits(options)
+    check_waits(options)
     return options
 
 
 _BY_TIME: Final = ("earliest", "last")
 
 
-def _check_waits(options: Options) -> None:
-    """Raise BadInput for options whose times a job cannot have that waits for others."""
-    if options.awaits is None:
+def check_waits(options: Options) -> None:
+    """Raise BadInput for options that a job cannot have that waits for others."""
+    if options.awaits is None and options.order_key is None:
         return
+    name = "depends_on" if options.order_key is None else "order_key"
     if options.window_us:
         raise BadInput(
-            "`window` and `depends_on` exclude each other.",
+            f"`window` and `{name}` exclude each other.",
             hint="Omit `window`: the job starts after the others.",
         )
     if options.unique is not None and options.unique.mode in _BY_TIME:
         raise BadInput(
             f"A unique key of the mode {options.unique.mode!r} compares due times, so it cannot be "
-            "used with `depends_on`.",
-            hint='Use the mode "reject", "existing" or "replace".',
+            f"used with `{name}`.",
+            hint='Use the mode "reject" or "existing".',
+        )
+    if options.order_key is not None:
+        _check_order(options)
+
+
+def _check_order(options: Options) -> None:
+    if options.awaits is not None:
+        raise BadInput(
+            "`order_key` and `depends_on` exclude each other: two jobs could wait for each other.",
+            hint="Give the jobs one order key, or let the task enqueue what comes next.",
+        )
+    if options.unique is not None and options.unique.mode == "replace":
+        raise BadInput(
+            'A unique key of the mode "replace" would take the place of a job in its order.',
+            hint='Use the mode "reject" or "existing".',
+        )
+    if options.durable is not None:
+        raise BadInput(
+            "A durable function cannot have an order key: it would hold the key while it waits.",
+            hint="Enqueue a task with an order key in one of its steps.",
         )
 
 
@@ -210,7 +234,7 @@ def check_step(options: Options) -> None:
         )
 
 
-_NOT_CALLED: Final = ("tx", "unique", "window", "depends_on")
+_NOT_CALLED: Final = ("tx", "unique", "window", "depends_on", "order_key")
 
 
 def check_called(options: Options, task: str) -> None:
@@ -229,6 +253,7 @@ def check_mapped(options: Options, items: object, key: object) -> None:
         ("tx", "A batch is stored in many writes; call `map` after the transaction."),
         ("unique", "Use key= of `map`: each key is one job of the batch."),
         ("depends_on", "Call `map` in a job that depends on the others."),
+        ("order_key", "Use `enqueue_many`, which stores the calls in their order."),
     ):
         if _IS_SET[name](options):
             raise BadInput(f"`map` does not take the option `{name}`.", hint=hint)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Protocol
 
+from dueline.api.maps import NO_KEYS
 from dueline.api.task import Using
 from dueline.coordination.leases import BEATS_A_TTL
 from dueline.core.clock import SECOND_US, Clock
@@ -193,7 +194,7 @@ class Deliveries:
                 named = handler.arguments.named((event.value,), {})
                 limits = [limits_of_call(options.limits, named)]
         using = task.using(headers=headers_of(event))
-        request = using._request((JSON, [body], None, limits))  # noqa: SLF001  (of this package)
+        request = using._request((JSON, [body], NO_KEYS, limits))  # noqa: SLF001  (of this package)
         (row,) = self._app.queues.rows(request._replace(job_ids=[job_id]))
         return row
 

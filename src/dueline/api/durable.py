@@ -15,13 +15,20 @@ from typing import (
 )
 
 from dueline.api import durable_jobs
-from dueline.api.call_options import Options
+from dueline.api.call_options import Options, check_waits
 from dueline.api.cells import is_interactive
 from dueline.api.connection import Connection
 from dueline.api.task import AsyncTask, Task
-from dueline.api.task_declaration import check_retry, limits_us, read_unique, required_by, task_name
+from dueline.api.task_declaration import (
+    check_retry,
+    limits_us,
+    read_order_key,
+    read_unique,
+    required_by,
+    task_name,
+)
 from dueline.core.attempt import DurablePlace
-from dueline.core.call_options import Unique
+from dueline.core.call_options import OrderKey, Unique
 from dueline.core.errors import BadInput
 from dueline.core.limit_names import semaphore_of
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
@@ -162,7 +169,11 @@ class DurableMethods(Connection):
         return durable_jobs.versions(self.engine)
 
     def _add_task(
-        self, handler: Handler, options: Options, unique: Unique | str | None
+        self,
+        handler: Handler,
+        options: Options,
+        unique: Unique | str | None,
+        order_key: OrderKey | str | None = None,
     ) -> Task[..., Any] | AsyncTask[..., Any]:
         """Add a handler to the tasks of the application."""
         # A cell of a notebook may run again.
@@ -173,9 +184,12 @@ class DurableMethods(Connection):
             )
         kind: type[Any] = AsyncTask if handler.is_async else Task
         key = None if unique is None else read_unique(unique, handler)
-        made = kind(
-            self, handler, options.changed(unique=key, limits=handler.limits, needs=handler.needs)
+        order = None if order_key is None else read_order_key(order_key, handler)
+        options = options.changed(
+            unique=key, order_key=order, limits=handler.limits, needs=handler.needs
         )
+        check_waits(options)
+        made = kind(self, handler, options)
         self._tasks[handler.name] = handler
         self._noticed.add(options.queue)
         self._noticed_limits |= {semaphore_of(limit) for limit in handler.limits}

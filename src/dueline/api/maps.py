@@ -2,12 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from dueline.api.call_options import Options, check_mapped
 from dueline.api.connection import Connection
 from dueline.api.task_declaration import Call, as_call
-from dueline.core.call_options import Rule
+from dueline.core.call_options import OrderPlace, Rule
 from dueline.core.job import Job as Row
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.jobs.queue import EnqueueRequest
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Keys = tuple[Rule | None, OrderPlace | None]
+"""The unique key and the order key of a call."""
+
+NO_KEYS: Final[Keys] = (None, None)
+
+Written = tuple[int, Sequence[bytes], Keys, Sequence[Sequence[str]]]
+"""Encoded calls of a task: their codec, bodies and keys, and the limits of each."""
 
 
 class Maps(Generic[P, R]):
@@ -30,9 +38,7 @@ class Maps(Generic[P, R]):
     _handler: Handler
 
     @abstractmethod
-    def _request(
-        self, written: tuple[int, Sequence[bytes], Rule | None, Sequence[Sequence[str]]]
-    ) -> EnqueueRequest:
+    def _request(self, written: Written) -> EnqueueRequest:
         """Return what stores encoded calls."""
 
     @abstractmethod
@@ -127,7 +133,7 @@ class Maps(Generic[P, R]):
             return Encoded(codec, bodies, [limits_of_call(limits, named(*call)) for call in calls])
 
         def put(some: Encoded, store: Callable[[EnqueueRequest], Sequence[Row]]) -> object:
-            request = self._request((some.codec, some.bodies, None, some.limits))
+            request = self._request((some.codec, some.bodies, NO_KEYS, some.limits))
             return self._put(request, store)
 
         batch = opened(engine, wanted)

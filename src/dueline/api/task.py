@@ -29,10 +29,10 @@ from dueline.api.connection import Connection
 from dueline.api.dependency import Awaited, Dependency
 from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
-from dueline.api.maps import Maps
+from dueline.api.maps import NO_KEYS, Maps, Written
 from dueline.api.task_declaration import Call, as_call
 from dueline.api.tracing import traced
-from dueline.core.call_options import CallOptions, Rule, Unique
+from dueline.core.call_options import CallOptions, OrderKey, Unique
 from dueline.core.codec import JSON
 from dueline.core.constraints import check_value, integer
 from dueline.core.deadlines import priority_of
@@ -68,9 +68,6 @@ CHUNK = 500
 CHUNK_MAX = 10_000
 _Chunk = Annotated[int, integer(1, CHUNK_MAX)]
 _id_of = attrgetter("id")
-
-Written = tuple[int, Sequence[bytes], Rule | None, Sequence[Sequence[str]]]
-"""Encoded calls of a task: their codec, bodies, unique key, and the limits of each."""
 
 
 class Using(Maps[P, R]):
@@ -119,6 +116,7 @@ class Using(Maps[P, R]):
         keep: timedelta | float | None = None,
         headers: Mapping[str, str] | None = None,
         needs: Mapping[str, int | str] | None = None,
+        order_key: OrderKey | str | None = None,
         depends_on: Dependency | Awaited | Iterable[Awaited] | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
@@ -151,6 +149,7 @@ class Using(Maps[P, R]):
             headers: Small strings by name that travel with the job, as `ctx.headers`.
             needs: What the job's worker must have, instead of the task's own needs: up to 8 labels
                 and units of resources, such as {"gpu": 1, "region": "eu", "memory": "2 GiB"}.
+            order_key: Key whose jobs run one at a time, in the order of calls; see `OrderKey`.
             depends_on: Jobs and workflows that must end before the job starts: handles or ids. The
                 job is cancelled if one fails, and waits while one is dead; see `Dependency`.
             **unknown: None; an error names the option that was meant.
@@ -200,12 +199,12 @@ class Using(Maps[P, R]):
     def _written(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Written:
         """Encode one call."""
         codec, body = self._handler.write(args, kwargs)
-        unique, limits = self._options.unique, self._options.limits
-        if unique is None and not limits:
-            return codec, [body], None, ()
+        unique, order, limits = self._options.unique, self._options.order_key, self._options.limits
+        if not (unique or order or limits):
+            return codec, [body], NO_KEYS, ()
         named = self._handler.arguments.named(args, kwargs)
-        rule = None if unique is None else unique.rule(named)
-        return codec, [body], rule, [limits_of_call(limits, named)]
+        keys = unique.rule(named) if unique else None, order.place(named) if order else None
+        return codec, [body], keys, [limits_of_call(limits, named)]
 
     def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Enqueue many calls in batches.
@@ -236,7 +235,7 @@ class Using(Maps[P, R]):
                 hint='Use [("a",), ("b",)].',
             )
         calls = list(calls)
-        if self._options.unique or not is_same_for_all(self._options.limits):
+        if (own := self._options).unique or own.order_key or not is_same_for_all(own.limits):
             each = [PlannedCall(self, *as_call(call)) for call in calls]
             return enqueue_all(self._host, each, chunk=chunk, tx=self._options.tx)
         try:
@@ -253,7 +252,7 @@ class Using(Maps[P, R]):
         for start in range(0, len(encoded), chunk):
             some = encoded[start : start + chunk]
             try:
-                written = codec, some, None, [limits] * len(some)
+                written = codec, some, NO_KEYS, [limits] * len(some)
                 jobs += self._jobs(self._put(self._request(written)))
             except (StoreUnavailable, QuotaExceeded) as error:
                 sent = len(some) if isinstance(error, EnqueueUnknown) else 0
@@ -370,7 +369,8 @@ class Using(Maps[P, R]):
     def _is_plain(self) -> bool:
         """Return whether calls can share a write: nothing runs around or waits before it."""
         own, hooks = self._options, self._host.hooks
-        return not (own.unique or own.wait_us or hooks.tracer or hooks.has_enqueue_hooks)
+        is_alone = own.unique or own.order_key or own.wait_us
+        return not (is_alone or hooks.tracer or hooks.has_enqueue_hooks)
 
     def _prepared(self, args: Sequence[object], kwargs: Mapping[str, object]) -> EnqueueRequest:
         """Return what stores one call; a queue that only the call names is logged."""
@@ -424,12 +424,12 @@ class Using(Maps[P, R]):
     def _request(self, written: Written) -> EnqueueRequest:
         """Return what stores some calls, with times that count from now."""
         self._expect_store()
-        options, (codec, bodies, rule, limits) = self._options, written
+        options, (codec, bodies, keys, limits) = self._options, written
         due_us, priority, opts, called_us = options.due_us, options.priority, self._opts, 0
-        if self._is_timed or rule is not None:
+        if self._is_timed or keys != NO_KEYS:
             due_us, expires_us, called_us = self._instants()
             priority = self._priority()
-            opts = CallOptions(expires_us, rule, **self._carried).to_bytes()
+            opts = CallOptions(expires_us, keys[0], order=keys[1], **self._carried).to_bytes()
         return EnqueueRequest(
             options.queue, self._handler.name, codec, bodies, due_us, priority,
             options.tenant, opts, options.window_us, limits if options.limits else (),

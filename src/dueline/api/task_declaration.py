@@ -7,7 +7,7 @@ from typing import Any
 
 from dueline.api.config import module_name
 from dueline.core.blobs import LargeAbove
-from dueline.core.call_options import Unique
+from dueline.core.call_options import OrderKey, Unique
 from dueline.core.clock import duration_us
 from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput
@@ -83,6 +83,19 @@ def read_unique(unique: object, handler: Handler) -> Unique:
         )
     unique.check(handler.arguments.names, handler.name)
     return unique
+
+
+def read_order_key(key: object, handler: Handler) -> OrderKey:
+    """Return the order key of the argument `order_key`, an OrderKey or a string."""
+    if isinstance(key, str):
+        key = OrderKey(key)
+    if not isinstance(key, OrderKey):
+        raise BadInput(
+            f"`order_key` must be a string or OrderKey (got {key!r:.80}).",
+            hint='Use order_key="acct-{account}".',
+        )
+    key.check(handler.arguments.names, handler.name)
+    return key
 
 
 def task_name(function: object, name: object) -> str:

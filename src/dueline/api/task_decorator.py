@@ -6,7 +6,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, ov
 
 from dueline.api.task import AsyncTask, Task
 from dueline.api.topics import Subscription
-from dueline.core.call_options import Unique
+from dueline.core.call_options import OrderKey, Unique
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import Call
 from dueline.tasks.failure_limits import Failures
@@ -27,6 +27,7 @@ class TaskTerms(TypedDict, total=False):
     timeout: timedelta | float | None
     kill_after: timedelta | float | None
     unique: Unique | str | None
+    order_key: OrderKey | str | None
     codec: str | None
     limits: Iterable[str]
     needs: Mapping[str, int | str] | None

@@ -39,18 +39,19 @@ class Subscription:
         return f"<Subscription to {self.pattern}>"
 
 
-def read_subscription(on: object, unique: object) -> Subscription:
+def read_subscription(on: object, **keys: object) -> Subscription:
     """Return the topics of the argument `on`, a Subscription or a string.
 
     Args:
         on: The argument.
-        unique: The argument `unique`, which excludes it.
+        **keys: The arguments that exclude it, by name: `unique` and `order_key`.
     """
-    if unique is not None:
-        raise BadInput(
-            "`on` and `unique` exclude each other: each event is one job.",
-            hint="Enqueue a job with a unique key in the task.",
-        )
+    for name, key in keys.items():
+        if key is not None:
+            raise BadInput(
+                f"`on` and `{name}` exclude each other: each event is one job.",
+                hint=f"Enqueue a job with `{name}` in the task.",
+            )
     if isinstance(on, str):
         return Subscription(on)
     if not isinstance(on, Subscription):

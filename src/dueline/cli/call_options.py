@@ -15,7 +15,14 @@ from dueline.cli.options import (
     read_pairs,
     read_span,
 )
-from dueline.core.call_options import Mode, Unique, WaitFailures
+from dueline.core.call_options import (
+    DeadInOrder,
+    Mode,
+    OrderKey,
+    Unique,
+    WaitFailures,
+    without_names,
+)
 from dueline.core.errors import BadInput
 from dueline.core.option_table import OPTIONS, Shape
 
@@ -55,6 +62,13 @@ class CallOptions:
     mode: Annotated[Mode | None, Option("--mode", help="Set what happens if the key is taken.")] = (
         None
     )
+    order_key: Annotated[
+        _Text, option("KEY", "Run after the earlier jobs of this key; see --dead.")
+    ] = None
+    dead: Annotated[
+        DeadInOrder | None,
+        Option("--dead", help="Set whether a dead job blocks its order key or is skipped."),
+    ] = None
     depends_on: Annotated[
         list[str] | None,
         option("ID", "Start after this job or workflow; repeatable. See --failures."),
@@ -68,12 +82,15 @@ class CallOptions:
         """Return the options that are given as `using` takes them."""
         if not self.depends_on and self.failures is not None:
             raise BadInput("--failures needs --depends-on.", hint="Add --depends-on ID.")
+        if self.order_key is None and self.dead is not None:
+            raise BadInput("--dead needs --order-key.", hint="Add --order-key KEY.")
         if self.unique is None and self.mode is not None:
             raise BadInput("--mode needs --unique.", hint="Add --unique KEY.")
         read = _read(self, {option.name: option.word for option in OPTIONS})
         if self.unique is not None:  # braces do not name arguments here
-            plain = self.unique.replace("{", "{{").replace("}", "}}")
-            read["unique"] = Unique(plain, mode=self.mode or "reject")
+            read["unique"] = Unique(without_names(self.unique), mode=self.mode or "reject")
+        if self.order_key is not None:
+            read["order_key"] = OrderKey(without_names(self.order_key), self.dead or "block")
         if self.depends_on:
             read["depends_on"] = Dependency(self.depends_on, self.failures or "stop")
         return read

@@ -81,6 +81,8 @@ def of_details(details: JobDetails) -> dict[str, Value]:
         "deadline": Instant(details.deadline_us) if details.deadline_us else None,
         "expires": Instant(details.expires_us) if details.expires_us else None,
         "unique": details.unique,
+        "order_key": details.order_key,
+        "order_first": details.order_first,
         **shown_options(details.carried),
         "progress": _progress_of(details),
         "meta": Raw(encode(details.meta).decode()) if details.meta else None,

@@ -26,6 +26,7 @@ TAGS_MAX = 20
 TAG_CHARACTERS_MAX = 64
 
 _WHAT = "unique key"
+_ORDER = "order key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,29 @@ class StepPlace(NamedTuple):
 
 
 WaitFailures = Literal["stop", "skip", "cancel"]
+
+DeadInOrder = Literal["block", "skip"]
+
+
+class OrderPlace(NamedTuple):
+    """The order key of a job, and its place in the order of that.
+
+    skips: the next job starts when this one is dead. waits: it has not been released, so a claim
+    checks whether its turn has come. turn: how often it was retried after it was skipped.
+    parked_us: it waits for its turn while it is due at this time. number: of its entry, where that
+    was read.
+    """
+
+    key: str
+    skips: bool = False
+    waits: bool = True
+    turn: int = 0
+    parked_us: int = 0
+    number: int = 0
+
+    def again(self) -> "OrderPlace":
+        """Return the place of a dead job that is retried: one that was skipped waits again."""
+        return OrderPlace(self.key, self.skips, turn=self.turn + 1) if self.skips else self
 
 
 class AwaitedJobs(NamedTuple):
@@ -120,7 +144,7 @@ class CallOptions(Carried, frozen=True, gc=False):
       which the job is deferred; invalid once the row is due at another time.
     called_by: the call of a durable function that made the job. has_dependents: others may wait
       for the end of the job, see `jobs.dependencies`. costs: numbers of units that the job takes
-      of its limits, where it is not one.
+      of its limits, where it is not one. order: its order key.
     """
 
     expires_us: int | None = None
@@ -131,6 +155,7 @@ class CallOptions(Carried, frozen=True, gc=False):
     called_by: CallPlace | None = None
     has_dependents: bool = False
     costs: tuple[tuple[str, int], ...] = ()
+    order: OrderPlace | None = None
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""
@@ -194,9 +219,27 @@ def awaited_by(job: Job) -> AwaitedJobs | None:
     return carried_by(job).awaits if job.opts else None
 
 
+def order_of(job: Job) -> OrderPlace | None:
+    """Return the order key of a job; None for none, or if its options cannot be read."""
+    if not job.opts:
+        return None
+    try:
+        return read_options(job.opts).order
+    except StoreCorrupt:  # the worker that runs it reports that
+        return None
+
+
+def waits_for_turn(job: Job) -> OrderPlace | None:
+    """Return the order key of a job that was not released; None for other jobs."""
+    order = order_of(job)
+    return order if order is not None and order.waits else None
+
+
 def may_wait(job: Job) -> bool:
     """Return whether a claimed job may have to wait for others: a step, or one that awaits some."""
-    return bool(job.opts) and (is_step(job) or awaited_by(job) is not None)
+    return bool(job.opts) and (
+        is_step(job) or awaited_by(job) is not None or waits_for_turn(job) is not None
+    )
 
 
 def is_awaited(job: Job) -> bool:
@@ -377,18 +420,62 @@ class Unique:
         return Rule(key, self.mode, 0 if self.within is None else duration_us(self.within))
 
 
-def checked_key(key: str) -> str:
-    """Return a unique key.
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """An order key: its jobs in a queue run one at a time, in the order of their calls.
+
+    Attributes:
+        key: The key; `{name}` is replaced by the argument of this name, as in "acct-{account}".
+        dead: What a dead job does. "block" holds the others of its key until it is retried or
+            deleted. "skip" lets them go on; a retry by hand then comes after them.
+
+    Raises:
+        BadInput: A value is invalid.
+    """
+
+    key: Annotated[
+        str,
+        constraint("a string that is not empty", 'Use "acct-{account}".', name="order_key",
+                   min_length=1),
+    ]  # fmt: skip
+    dead: DeadInOrder = "block"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_constraints(self)
+        fields_of(self.key, _ORDER)
+
+    def check(self, names: Iterable[str], task: str) -> None:
+        """Check that the key names arguments of the task."""
+        check_fields(self.key, _ORDER, names, task)
+
+    def place(self, arguments: Mapping[str, object]) -> OrderPlace:
+        """Return the key of one call.
+
+        Raises: BadInput: the key is empty, too long, or not valid Unicode.
+        """
+        names = fields_of(self.key, _ORDER)
+        key = self.key.format(**{name: arguments[name] for name in names})
+        return OrderPlace(checked_key(key, _ORDER), self.dead == "skip")
+
+
+def checked_key(key: str, what: str = _WHAT) -> str:
+    """Return a key. what: what it is, for the error.
 
     Raises: BadInput: it is empty, too long, or not valid Unicode.
     """
     is_valid = key.isascii() or not any("\ud800" <= one <= "\udfff" for one in key)
     if not 0 < len(key) <= KEY_CHARACTERS_MAX or not is_valid:
         raise BadInput(
-            f"The unique key {key!r:.80} is invalid.",
+            f"The {what} {key!r:.80} is invalid.",
             hint=f"Use 1 to {KEY_CHARACTERS_MAX} characters.",
         )
     return key
+
+
+def without_names(key: str) -> str:
+    """Return the pattern of a key whose braces name no arguments."""
+    return key.replace("{", "{{").replace("}", "}}")
 
 
 def fields_of(text: str, what: str) -> list[str]:

@@ -39,7 +39,10 @@ SECTIONS: Final = "sections that must not repeat"
 """Named before the first mark of a section: older versions would run a job again that died in one.
 """
 
-KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS, SECTIONS})
+ORDERS: Final = "order keys"
+"""Named before the first job with an order key: older versions would run it at once."""
+
+KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS, SECTIONS, ORDERS})
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

@@ -58,6 +58,8 @@ OPTIONS: Final = (
     Option("depends_on", Shape.OWN, "depends_on",
            instead="A schedule repeats its call. Wait inside the task, or use `overlap`."),
     Option("needs", Shape.PAIRS, "need", "need", column="needs"),
+    Option("order_key", Shape.OWN, "order_key", step=False,
+           instead="Use `overlap` of the schedule."),
 )  # fmt: skip
 """All options of a call, which `using` and bulk calls have."""
 

@@ -19,6 +19,7 @@ from dueline.core.lane import dead_queue, living_queue
 from dueline.core.pagination import parts_of
 from dueline.core.store import Drop, Group, Row
 from dueline.core.validation import check_due
+from dueline.jobs import orders
 from dueline.jobs.completion import finish
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.group_cancellation import advance
@@ -126,6 +127,7 @@ def drop_dead(engine: Engine, rows: Iterable[Job], note: str = "") -> Iterator[B
         done = sum(engine.store.together(groups))
         if engine.catalog.features.has(SECTIONS):
             sections.withdraw(engine.store, page)
+        orders.advance(engine, page)
         yield BulkResult(done=done, left=len(page) - done)
 
 

@@ -21,6 +21,7 @@ ConditionKind = Literal[
     "steps",
     "held",
     "jobs",
+    "order",
     "signal",
     "sleep",
     "calls",

@@ -5,7 +5,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.core.call_options import awaited_by, read_options
+from dueline.core.call_options import awaited_by, order_of, read_options
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane, bucket_of, lane_tenant, living_queue
@@ -56,7 +56,8 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
 def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
     """Return the verdict that runs a waiting or dead job now; a dead one counts from 0 again.
 
-    A dead job waits for no others any more: it died since nobody knew how they had ended.
+    A dead job waits for no others any more: it died since nobody knew how they had ended. One that
+    others of its order key have passed comes after these (rule J9).
     """
     assert not row.outcome, "what has ended accepts nothing but its completion"
     bucket = bucket_of(now_us, width_us)
@@ -65,8 +66,10 @@ def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
         return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
                     error=row.error, due_us=min(row.due_us, now_us))  # fmt: skip
     home = row.lane._replace(queue=living_queue(row.lane.queue), bucket=bucket)
-    is_awaiting = awaited_by(row) is not None
-    opts = read_options(row.opts).changed(awaits=None).to_bytes() if is_awaiting else None
+    opts, order = None, order_of(row)
+    if awaited_by(row) is not None or order is not None:
+        again = None if order is None else order.again()
+        opts = read_options(row.opts).changed(awaits=None, order=again).to_bytes()
     return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home, opts=opts)
 
 

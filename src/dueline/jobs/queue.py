@@ -32,7 +32,7 @@ from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Group, Move, Store, Transactional
 from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
-from dueline.jobs import cancel_requests, dependencies, results
+from dueline.jobs import cancel_requests, dependencies, orders, results
 from dueline.jobs import moves as changes
 from dueline.jobs.claim_preview import peek
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
@@ -156,8 +156,10 @@ class Queues:
             StoreUnavailable: Nothing was written.
         """
         jobs, store = self._prepare(calls)
-        if calls.opts and jobs and rule_of(jobs[0]):
-            return [self._place(job) for job in jobs]
+        if calls.opts and jobs:
+            jobs = orders.placed(self.engine, jobs)
+            if rule_of(jobs[0]):
+                return [self._place(job) for job in jobs]
         self._add(jobs, store.add)
         return jobs
 
@@ -175,6 +177,8 @@ class Queues:
         is_unique = False
         try:
             rows = [(jobs[0], store) for jobs, store in map(self._prepare, requests)]
+            jobs = orders.placed(self.engine, [job for job, _ in rows])
+            rows = list(zip(jobs, [store for _, store in rows], strict=True))
             for (is_unique, store), run in groupby(rows, key=_kind_of_write):
                 some = [job for job, _ in run]
                 if is_unique:
@@ -191,7 +195,7 @@ class Queues:
         return placed
 
     def enqueue_each(self, requests: Sequence[EnqueueRequest]) -> Sequence[Job | DuelineError]:
-        """Store requests of one call each, without unique keys, as if each were the only one.
+        """Store requests of one call each, without keys, as if each were the only one.
 
         They share writes where they can.
 
@@ -292,6 +296,7 @@ class Queues:
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
         placed = self.unique.place(job, again=again)
+        orders.enlist(self.engine, [job] if placed.id == job.id else [])
         self.engine.announce([job])
         return placed
 
@@ -302,6 +307,8 @@ class Queues:
             here.extend(self.unique.place_all(jobs))
         finally:
             if here:
+                own = {job.id for job in jobs}
+                orders.enlist(self.engine, [job for job in here if job.id in own])
                 self.engine.announce(jobs[: len(here)])
             placed += here
 
@@ -310,10 +317,10 @@ class Queues:
             stored = send(jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
+        orders.enlist(self.engine, jobs)
         if not all(stored):
-            raise EnqueueUnknown.about(
-                [job for job, sure in zip(jobs, stored, strict=True) if not sure]
-            )
+            unsure = [job for job, sure in zip(jobs, stored, strict=True) if not sure]
+            raise EnqueueUnknown.about(unsure)
         self.engine.announce(jobs)
 
     # Find

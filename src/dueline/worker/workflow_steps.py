@@ -5,13 +5,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from dueline.core.attempt import Done, Ended, Expired, FinalState, Outcome
-from dueline.core.call_options import awaited_by, expires_by
+from dueline.core.call_options import awaited_by, expires_by, waits_for_turn
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
-from dueline.jobs import dependencies
+from dueline.jobs import dependencies, orders
 from dueline.jobs.group_cancellation import advance
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
@@ -38,6 +38,7 @@ class SortedSteps(NamedTuple):
       over: They end without running.
       broken: They gather groups that must be cancelled.
       awaiting: They wait for other jobs, or have not been released yet.
+      in_order: They wait for their turn among the jobs of their order keys.
     """
 
     fit: list[ClaimedJob]
@@ -46,6 +47,7 @@ class SortedSteps(NamedTuple):
     over: list[EndedBeforeRun]
     broken: list[Job]
     awaiting: list[Job]
+    in_order: list[Job]
 
 
 class WorkflowSteps:
@@ -69,10 +71,15 @@ class WorkflowSteps:
     def sort(self, taken: Sequence[ClaimedJob]) -> SortedSteps:
         """Sort claimed steps by whether they may run; changes nothing."""
         if not any(job.opts for job, _ in taken):  # none of a workflow
-            return SortedSteps(list(taken), {}, {}, [], [], [])
+            return SortedSteps(list(taken), {}, {}, [], [], [], [])
         now_us = self._engine.time.latest_us()
-        found = SortedSteps([], {}, {}, [], [], [])
+        found = SortedSteps([], {}, {}, [], [], [], [])
+        waiting = [job for job, _ in taken if waits_for_turn(job)]
+        turn = orders.may_run(self._engine, waiting) if waiting else set()
         for claimed in taken:
+            if waiting and claimed.job.id not in turn and waits_for_turn(claimed.job):
+                found.in_order.append(claimed.job)
+                continue
             if awaited_by(claimed.job) and not expires_by(claimed.job.opts, now_us):
                 found.awaiting.append(claimed.job)
                 continue
@@ -110,7 +117,8 @@ class WorkflowSteps:
         for job, word in dependencies.check(self._engine, found.awaiting):
             now_us = self._engine.time.latest_us()
             found.over.append(self._over(job, now_us, word.state, error=word.why))
-        self._note(len(found.awaiting))
+        self._note(orders.postpone(self._engine, found.in_order))
+        self._note(len(found.awaiting) + len(found.in_order))
         if found.over:
             self._settler.end(found.over)
             self.ended(job for job, _, _ in found.over)

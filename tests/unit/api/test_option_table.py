@@ -45,7 +45,7 @@ def test_each_face_has_the_options_of_the_table() -> None:
     assert set(inspect.signature(Using.using).parameters) - {"self", "unknown"} == names
     members = set(NewJob.__struct_fields__) - {"task", "args", "kwargs"}
     assert members == {option.name for option in OPTIONS if option.http}
-    words = {field.name for field in fields(WordsOfCalls)} - {"mode", "failures"}
+    words = {field.name for field in fields(WordsOfCalls)} - {"mode", "failures", "dead"}
     assert words == {option.word for option in OPTIONS} - {""}
     schedule_words = {field.name for field in fields(ScheduleCallOptions)}
     assert schedule_words == {option.schedule_word for option in OPTIONS} - {""}
@@ -74,7 +74,9 @@ def test_the_table_says_which_options_steps_do_not_have(name: str) -> None:
     app = Dueline("memory://")
     task = app.task(name="add")(print)
     with app.transaction() as tx:
-        values: dict[str, Any] = {"unique": "k", "tx": tx, "keep": 0, "window": 5}
+        values: dict[str, Any] = {
+            "unique": "k", "tx": tx, "keep": 0, "window": 5, "order_key": "k",
+        }  # fmt: skip
         using = task.using(**{name: values[name]})
         with pytest.raises(BadInput, match=rf"does not support .*`{name}`"):
             using.step()
@@ -94,6 +96,7 @@ def test_the_table_says_which_options_schedules_do_not_have(option: Option) -> N
         "deadline": 0,
         "unique": "k",
         "depends_on": "0" * 32,
+        "order_key": "k",
     }
     with app.transaction() as tx:
         using = task.using(**{option.name: values.get(option.name, tx)})

@@ -157,6 +157,18 @@ def test_it_says_until_when_and_what_is_unique(shell: Shell) -> None:
     assert shell.app("enqueue", "tasks.add", "2", "--mode", "reject").code == 2
 
 
+def test_jobs_of_an_order_key_wait_for_the_first(shell: Shell) -> None:
+    """What a dead one does needs a key (T16)."""
+    words = ("tasks.add", "1", "--order-key", "acct {7}", "--dead", "skip")
+    first, second = shell.enqueue(*words), shell.enqueue(*words)
+    assert first in shell.app("jobs", "explain", second).out
+    shown = shell.app("jobs", "list", "-o", "json").data
+    assert {job["state"] for job in shown if job["id"] == second} == {"waiting"}
+    details = shell.app("jobs", "show", second, "-o", "json").data
+    assert (details["order_key"], details["order_first"]) == ("acct {7}", first)
+    assert shell.app("enqueue", "tasks.add", "2", "--dead", "skip").code == 2
+
+
 def test_a_job_starts_after_others(shell: Shell) -> None:
     """Their ids, and what their failure does (W14)."""
     first = shell.enqueue("tasks.add", "1", "--after", "1h")

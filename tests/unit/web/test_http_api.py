@@ -135,6 +135,17 @@ def test_a_unique_key_and_an_idempotency_key_exclude_each_other(app: Dueline) ->
     assert unchecked.enqueue().id == first["id"]
 
 
+def test_jobs_of_an_order_key_wait_for_the_first(app: Dueline) -> None:
+    """Braces name no arguments (T16)."""
+    program = Program(api(app, role="admin"))
+    body = {"task": "shop.send", "args": ["ann"], "order_key": {"key": "{a}", "dead": "skip"}}
+    first, second = (program.call("POST", "/jobs", body, status=201)["id"] for _ in range(2))
+    details = program.call("GET", f"/jobs/{second}")
+    assert (details["order_key"], details["order_first"]) == ("{a}", first)
+    wrong = body | {"order_key": {"key": "a", "dead": "later"}}
+    program.call("POST", "/jobs", wrong, status=422)
+
+
 def test_a_job_starts_after_others(app: Dueline) -> None:
     """Their ids, and what their failure does (W14)."""
     program = Program(api(app, role="producer"))

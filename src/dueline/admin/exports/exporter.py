@@ -30,6 +30,7 @@ from dueline.core.queue_settings import StreamSettings
 from dueline.core.readable_records import readable
 from dueline.core.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put
 from dueline.core.store_capabilities import ShowsTransactions
+from dueline.jobs import orders
 from dueline.jobs.completion import complete, stored
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.streams import resharding
@@ -37,7 +38,7 @@ from dueline.streams import resharding
 FROZEN_US: Final = 60 * SECOND_US
 """Time after which a store is no longer frozen unless its export goes on, in microseconds."""
 
-LEFT: Final = OWN - {"cancels-at", "runtimes", "scales"}
+LEFT: Final = OWN - {"cancels-at", "runtimes", "scales", orders.KIND}
 """Kinds of records about the processes of a store, which an export leaves out."""
 
 _RENEW_US: Final = FROZEN_US // 6

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.job import JobId
 from dueline.jobs.conditions.dependencies import wait_for_others
+from dueline.jobs.conditions.orders import wait_for_turn
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.explanation import Condition, Explanation, Facts, line, when
 from dueline.workflows import records
@@ -33,7 +34,7 @@ class StepWait(NamedTuple):
 def step_wait(subject: Subject) -> StepWait:
     """Return what others say of a job, as the worker that claims it would decide.
 
-    These are the jobs that it waits for, then its workflow.
+    These are the jobs that it waits for, those before it in its order, then its workflow.
     """
     job = subject.job
     others = wait_for_others(subject)
@@ -41,6 +42,8 @@ def step_wait(subject: Subject) -> StepWait:
         return StepWait(others)
     if others is not None:
         return StepWait(condition=others)
+    if (turn := wait_for_turn(subject)) is not None:
+        return StepWait(condition=turn)
     step_of = records.step_of(job)
     if step_of is None:
         return StepWait()

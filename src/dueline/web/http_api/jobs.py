@@ -13,7 +13,7 @@ from dueline.api.dependency import Dependency
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
 from dueline.core.attempt import read_epitaph
-from dueline.core.call_options import CARRIED, Unique
+from dueline.core.call_options import CARRIED, OrderKey, Unique, without_names
 from dueline.core.clock import SECOND_US, to_us
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput
@@ -120,8 +120,10 @@ def _planned(app: Dueline, job: NewJob, key: tuple[Key, int] | None) -> PlannedC
             )
         options["unique"] = key[0].unique(key[1])
     elif job.unique is not None:
-        plain = job.unique.key.replace("{", "{{").replace("}", "}}")
+        plain = without_names(job.unique.key)
         options["unique"] = Unique(plain, mode=job.unique.mode, within=job.unique.within)
+    if (order := job.order_key) is not None:
+        options["order_key"] = OrderKey(without_names(order.key), order.dead)
     if (awaited := job.depends_on) is not None:
         options["depends_on"] = Dependency(awaited.jobs, awaited.failures)
     if (retry := job.retry) is not None:
@@ -161,6 +163,8 @@ def get_job(call: Call) -> JobDetails:
         else ProgressReport(progress.done, progress.total, progress.note),
         traceback=details.traceback,
         unique=details.unique,
+        order_key=details.order_key,
+        order_first=details.order_first,
         workflow=details.workflow,
         attempts=[
             AttemptSummary(

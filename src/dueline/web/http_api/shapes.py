@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from dueline.api.dependency import JOBS_MAX
-from dueline.core.call_options import Mode, WaitFailures
+from dueline.core.call_options import DeadInOrder, Mode, WaitFailures
 from dueline.core.clock import to_datetime
 from dueline.web.http_api.frame import Input
 
@@ -36,6 +36,13 @@ class UniqueKey(Input):
     key: Name
     mode: Mode = "reject"
     within: Seconds | None = None
+
+
+class OrderedBy(Input):
+    """An order key, and what a dead job of it does to the others."""
+
+    key: Name
+    dead: DeadInOrder = "block"
 
 
 class DependsOn(Input):
@@ -76,6 +83,7 @@ class NewJob(Input):
     retry: RetryPolicy | None = None
     headers: dict[str, str] | None = None
     needs: dict[str, str | int] | None = None
+    order_key: OrderedBy | None = None
     depends_on: DependsOn | None = None
 
 
@@ -157,6 +165,8 @@ class JobDetails(JobSummary, kw_only=True):
     traceback: str
     unique: str
     needs: dict[str, str | int]
+    order_key: str
+    order_first: str
     workflow: str
     attempts: list[AttemptSummary]
 

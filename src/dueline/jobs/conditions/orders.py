@@ -1,0 +1,47 @@
+"""Which job of its order key a job waits for."""
+
+from dueline.core.call_options import waits_for_turn
+from dueline.core.job_status import status_of
+from dueline.jobs import orders
+from dueline.jobs.conditions.subject import Subject
+from dueline.jobs.explanation import Condition, line
+
+
+def wait_for_turn(subject: Subject) -> Condition | None:
+    """Return that a job waits for its turn; None if it does not."""
+    job = subject.job
+    order = waits_for_turn(job)
+    if order is None:
+        return None
+    turn = orders.judge(subject.engine, [job]).get(job.id)
+    if turn is None:
+        clause = (
+            f"it comes first of the order key {order.key!r}; it continues when a worker releases "
+            "it, or when it checks this itself"
+        )
+        is_parked = orders.is_parked(job)
+        return Condition("order", order.key, clause, "time", job.at_us) if is_parked else None
+    first = turn.first.id.hex()
+    if turn.is_dead:
+        because = f" because of {line(turn.error)}" if turn.error else ""
+        command = f"dueline dead retry {first}"
+        return Condition(
+            "held",
+            first,
+            f"it is held by the job {first}, the first of the order key {order.key!r}, which is "
+            f"dead{because}, until that is retried (`{command}`) or deleted",
+            "operator",
+            command=command,
+            facts={"awaited": first, "error": turn.error, "order_key": order.key},
+        )
+    command = f"dueline jobs explain {first}"
+    return Condition(
+        "order",
+        order.key,
+        f"it waits for its turn: the job {first} is the first of the order key {order.key!r} and "
+        f"is {status_of(turn.first, subject.now_us)} (`{command}`)",
+        "work",
+        command=command,
+        unknown="when those before it end",
+        facts={"awaited": first, "order_key": order.key},
+    )
