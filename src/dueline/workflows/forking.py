@@ -7,6 +7,8 @@ is, with the outcomes of its reused steps before its first job (rules W1 and W10
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
+from msgspec import structs
+
 from dueline.core.attempt import DurablePlace
 from dueline.core.blobs import expected, is_reference
 from dueline.core.call_options import CallOptions, StepPlace, read_options
@@ -91,7 +93,7 @@ def fork(engine: Engine, view: WorkflowView, from_step: int, kept: Kept, admit: 
     for step in anew:
         if layout.nodes[step].task:
             call = kept(records.job_of(view.flow, step), step, rows.get(step))
-            calls[step] = call or _refuse(layout, step)
+            calls[step] = _from_now_on(call or _refuse(layout, step), engine.time.latest_us())
     start = begin(engine, LaidOut(layout, calls), admit, ended=reused)
     copied = {step: _copied(engine, start, step, ends[step]) for step in reused}
     return start._replace(ends=[*records.copies(start.flow, copied), *_full(start, reused)])
@@ -118,6 +120,13 @@ def _expect_not_undone(layout: Layout, ends: Mapping[int, End], reused: frozense
             )
 
 
+def _from_now_on(call: StepCall, now_us: int) -> StepCall:
+    """Return a call without a due time and an expiry that are over."""
+    times = {name: getattr(call, name) for name in ("due_us", "expires_us")}
+    over = {name: None for name, at_us in times.items() if at_us is not None and at_us <= now_us}
+    return structs.replace(call, **over) if over else call
+
+
 def _refuse(layout: Layout, step: int) -> StepCall:
     raise Conflict(
         f"The arguments of step {step} ({layout.title(step)}) are not kept.",
@@ -127,10 +136,7 @@ def _refuse(layout: Layout, step: int) -> StepCall:
 
 
 def call_of(row: Job) -> StepCall | None:
-    """Return the call of a step that waits or is dead; None: its row no longer has the arguments.
-
-    An expiry and a due time that are over do not count again.
-    """
+    """Return the call of a step that waits or is dead; None: its arguments are not in its row."""
     options = read_options(row.opts)
     place = options.durable
     if place is not None and place.arguments is not None:
@@ -140,7 +146,8 @@ def call_of(row: Job) -> StepCall | None:
         carried["durable"] = DurablePlace(version=place.version)
     return StepCall(
         row.task, living_queue(row.lane.queue), row.codec, row.body, row.lane.priority,
-        tenant_of(row.lane), limits=tuple(limits_with_costs(row)), **carried,
+        tenant_of(row.lane), row.due_us, options.expires_us, tuple(limits_with_costs(row)),
+        **carried,
     )  # fmt: skip
 
 

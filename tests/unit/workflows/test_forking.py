@@ -19,6 +19,7 @@ from dueline import (
     wait_for,
 )
 from dueline.api.job_handle import parse_id
+from dueline.core.call_options import tags_of
 from dueline.core.errors import BadInput, EnqueueUnknown, StoreUnavailable
 from dueline.core.store import Store
 from dueline.jobs import workflow_control
@@ -205,6 +206,23 @@ def test_a_wide_step_is_released_at_once(app: Dueline) -> None:
     other = flow.fork(400)
     app.run_worker(burst=True)
     assert other.result(timeout=0) == sum(range(1, 401)) - 1
+
+
+def test_a_due_time_to_come_and_what_a_step_carries_are_kept(app: Dueline) -> None:
+    # W15
+    later = app.task_named("add").using(after=3600, tags=["big"], tenant="acme", priority=3)
+    soon = app.task_named("add").using(expires=1e-3)
+    flow = ran(app, pipeline(step(app, "fail", 1), later.step(), soon.step()))
+    FAILING["fails"] = False
+    other = flow.fork(0)
+    app.run_worker(burst=True)
+    row = app.queues.find(parse_id(other.step(1).id)).row
+    old = app.queues.find(parse_id(flow.step(1).id)).row
+    assert row is not None
+    assert old is not None
+    assert (row.due_us, row.lane.priority, row.lane.tenant) == (old.due_us, 3, "acme")
+    assert tags_of(row) == ("big",)
+    assert other.step(1).status == other.step(2).status == "scheduled"
 
 
 class Forks:
