@@ -142,10 +142,10 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections needs)
 .PHONY: $(KILL_LOOPS)
 
-kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits, jobs with costs, sections that must not repeat
+kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits, jobs with costs, sections that must not repeat, jobs with needs
 
 $(KILL_LOOPS): $(VENV)/.project
 
@@ -193,6 +193,9 @@ kills-costs:
 
 kills-sections:
 	$(PY) -m tests.kills.sections
+
+kills-needs:
+	$(PY) -m tests.kills.needs
 
 kills-cassandra:
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,7 +124,7 @@ def call(folder: Path) -> None:
 class Costs(Flows):
     """One run: processes that are killed and come again, until nothing is left to do."""
 
-    ROLES = ("worker", "worker", "worker", "caller")
+    ROLES: Sequence[str] = ("worker", "worker", "worker", "caller")
 
     def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
         """Take an empty folder, how often to kill, and the seed of the choices."""
@@ -185,22 +186,25 @@ class Costs(Flows):
 
 def holds_in(folder: Path, killed_ns: Mapping[int, int]) -> list[Hold]:
     """Read what handlers held; those of a killed process until it was killed."""
+    each = (holds_of(path, killed_ns.get(int(path.stem), 0)) for path in folder.glob("*.holds"))
+    return sorted(chain.from_iterable(each), key=lambda hold: hold.begin_ns)
+
+
+def holds_of(path: Path, end_ns: int) -> list[Hold]:
+    """Read what the handlers of one process held; until `end_ns` if it was killed then."""
     holds: list[Hold] = []
-    for path in folder.glob("*.holds"):
-        running: dict[tuple[str, str], tuple[int, Mapping[str, int]]] = {}
-        for line in path.read_text().splitlines():
-            at_ns, word, job, fence, *costs = line.split(maxsplit=4)
-            if word == "in":
-                running[job, fence] = int(at_ns), json.loads(costs[0])
-            else:
-                begin_ns, taken = running.pop((job, fence))
-                holds.append(Hold(job, taken, begin_ns, int(at_ns)))
-        end_ns = killed_ns.get(int(path.stem), 0)
-        holds += [
-            Hold(job, taken, begin_ns, max(begin_ns + 1, end_ns))
-            for (job, _), (begin_ns, taken) in running.items()
-        ]
-    return sorted(holds, key=lambda hold: hold.begin_ns)
+    running: dict[tuple[str, str], tuple[int, Mapping[str, int]]] = {}
+    for line in path.read_text().splitlines():
+        at_ns, word, job, fence, *costs = line.split(maxsplit=4)
+        if word == "in":
+            running[job, fence] = int(at_ns), json.loads(costs[0])
+        else:
+            begin_ns, taken = running.pop((job, fence))
+            holds.append(Hold(job, taken, begin_ns, int(at_ns)))
+    return holds + [
+        Hold(job, taken, begin_ns, max(begin_ns + 1, end_ns))
+        for (job, _), (begin_ns, taken) in running.items()
+    ]
 
 
 def calls_in(folder: Path) -> list[Call]:

@@ -1,4 +1,4 @@
-"""The rules of needs are kept by the code: without each a test fails."""
+"""The rules of needs and of paused jobs are kept by the code: without each a test fails."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from dueline import Dueline
-from tests.mutants import needs
+from tests.mutants import job_pauses, needs
 from tests.mutants.gate import Mutant, Named, by, caught
-from tests.stores import test_needs
+from tests.stores import test_job_pauses, test_needs
 from tests.unit.worker import test_resources
 
 
@@ -18,9 +18,21 @@ def an_application() -> Mapping[str, object]:
     return {"app": Dueline("memory://")}
 
 
+def with_tasks() -> Mapping[str, object]:
+    """Give a test of paused jobs its application."""
+    return {"app": test_job_pauses.with_tasks(Dueline("memory://"))}
+
+
+paused = partial(Named, given=with_tasks)
 in_memory = partial(Named, given=an_application)
 LARGE = by(test_resources.test_small_jobs_pass_a_large_one_for_thirty_seconds)
 MUTANTS: Final = (
+    Mutant("P14", job_pauses.a_release_moves_a_paused_job,
+           paused(test_job_pauses.test_a_release_is_not_missed_by_a_paused_job)),
+    Mutant("P14", job_pauses.a_missed_release_is_never_noticed,
+           paused(test_job_pauses.test_a_paused_step_goes_on_when_it_is_resumed)),
+    Mutant("P14", job_pauses.a_pause_ends_soon,
+           paused(test_job_pauses.test_a_paused_job_never_runs_until_it_is_resumed)),
     Mutant("Y1", needs.a_worker_claims_what_it_cannot_run,
            in_memory(test_needs.test_only_a_worker_that_has_the_needs_claims_a_job)),
     Mutant("Y2", needs.a_worker_claims_for_more_than_is_free, LARGE),

@@ -1,4 +1,4 @@
-"""Needs of jobs on each kind of store (O14)."""
+"""Needs of jobs on each kind of store (O14, O15)."""
 
 import threading
 import time

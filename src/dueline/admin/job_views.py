@@ -16,7 +16,7 @@ from dueline.core.call_options import Carried, durable_place, read_options, tags
 from dueline.core.deadlines import deadline_of, late_us
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound, StoreCorrupt
-from dueline.core.job import Job, JobId
+from dueline.core.job import PAUSED_US, Job, JobId, place_us
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of, living_queue, tenant_of
 from dueline.core.pagination import at_once
@@ -48,7 +48,7 @@ class JobSummary:
     """A job in a list; timestamps in microseconds UTC, 0 for none.
 
     Attributes:
-      at_us: When it is next due, its lease ends, it died, or it ended.
+      at_us: When it is next due (also if it is paused), its lease ends, it died, or it ended.
       due_us: The due time of the call.
       claims: How often it was claimed.
       errors: Number of failed attempts.
@@ -93,7 +93,7 @@ class JobSummary:
     @property
     def place(self) -> Place:
         """Where a page ends whose last job it is."""
-        return self.at_us, self.id
+        return (self.at_us + PAUSED_US if self.state == "paused" else self.at_us), self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def summary_of_row(job: Job, now_us: int) -> JobSummary:
         error=read_epitaph(job.error)[0],
         tags=tags_of(job),
         limits=limits_of(job.lane),
-        **{name: getattr(job, name) for name in _OF_ROW},
+        **{**{name: getattr(job, name) for name in _OF_ROW}, "at_us": place_us(job)},
     )
 
 

@@ -32,7 +32,7 @@ from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
 from dueline.durable import generations
 from dueline.durable.sending import Sending, send_json
-from dueline.jobs import pauses, workflow_control
+from dueline.jobs import job_pauses, pauses, workflow_control
 from dueline.jobs.bulk import (
     BulkResult,
     cancel_all,
@@ -185,6 +185,20 @@ class Operations:
             job_id.hex(),
             lambda: self._queues.reschedule(job_id, at_us),
         )
+
+    def pause_job(self, job_id: JobId) -> None:
+        """Let no worker claim a waiting job until it is resumed.
+
+        Raises: As `job_pauses.pause`.
+        """
+        self._recorded("pause", job_id.hex(), lambda: job_pauses.pause(self._queues, job_id))
+
+    def resume_job(self, job_id: JobId) -> None:
+        """Return a paused job to its place.
+
+        Raises: As `job_pauses.resume`.
+        """
+        self._recorded("resume", job_id.hex(), lambda: job_pauses.resume(self._queues, job_id))
 
     def delete(self, job_id: JobId) -> None:
         """Delete a dead-letter job.
@@ -518,5 +532,5 @@ def targets(like: JobFilter) -> Sequence[str]:
         return ("cancel",)
     if like.state in IN_HISTORY:
         return ()
-    words = {"dead": ("retry", "delete"), "running": ("cancel",)}
+    words = {"dead": ("retry", "delete"), "running": ("cancel",), "paused": ("cancel",)}
     return words.get(like.state or "", ("retry", "cancel", "reschedule"))

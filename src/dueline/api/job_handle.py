@@ -23,7 +23,7 @@ from dueline.core.retry import is_uncertain
 from dueline.core.worker_needs import shown
 from dueline.durable import generations, sending
 from dueline.foresight.until import explain_until
-from dueline.jobs import attempt_lines, progress_records
+from dueline.jobs import attempt_lines, job_pauses, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.hand_settlement import settle_dead
@@ -68,7 +68,8 @@ class Job(Handle[R_co]):
     def status(self) -> str:
         """The state of the job; at most two reads of the store.
 
-        One of scheduled, ready, running, retrying, done, dead, cancelled, expired and lost.
+        One of scheduled, ready, running, retrying, paused, done, dead, cancelled, expired and
+        lost.
 
         Raises:
             NotFound: The job does not exist, or its result has expired.
@@ -298,6 +299,27 @@ class Job(Handle[R_co]):
         """
         acting(self._queues).change(self._id, priority=priority, tags=tags, headers=headers)
 
+    def pause(self) -> None:
+        """Let no worker claim the job until it is resumed; nothing happens if it is paused.
+
+        It keeps its place, its unique key and its part of a quota, and never ends by itself: it
+        expires, if its time has passed, once it is resumed.
+
+        Raises:
+            NotFound: The job does not exist.
+            Conflict: The job runs, is dead or has ended.
+        """
+        job_pauses.pause(self._queues, self._id)
+
+    def resume(self) -> None:
+        """Return a paused job to its place: if its time has passed, it is due now.
+
+        Raises:
+            NotFound: The job does not exist.
+            Conflict: The job is not paused.
+        """
+        job_pauses.resume(self._queues, self._id)
+
     def retry(self) -> None:
         """Run the job as soon as possible, even if it is a dead-letter job.
 
@@ -356,6 +378,8 @@ class Job(Handle[R_co]):
     acancel = twin(cancel)
     aretry = twin(retry)
     areschedule = twin(reschedule)
+    apause = twin(pause)
+    aresume = twin(resume)
     asignal = twin(signal)
     asettle = twin(settle)
 

@@ -44,6 +44,7 @@ State = Literal[
     "ready",
     "running",
     "retrying",
+    "paused",
     "dead",
     "uncertain",
     "done",

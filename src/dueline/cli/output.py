@@ -58,6 +58,7 @@ _STYLES = {
     "running": "green",
     "scheduled": "blue",
     "retrying": "yellow",
+    "paused": "yellow",
     "done": "green",
     "dead": "red",
     "cancelled": "dim",

@@ -171,6 +171,7 @@ def is_of_this_process(url: str) -> bool:
 CHANGES: Final = frozenset(
     {
         *("jobs cancel", "jobs retry", "jobs reschedule", "jobs change", "jobs settle"),
+        *("jobs pause", "jobs resume"),
         *("dead retry", "dead purge"),
         *("queues pause", "queues resume", "queues quota", "queues purge", "queues set"),
         *("limits set", "limits remove", "shards release", "shards rebalance"),

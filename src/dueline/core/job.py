@@ -19,6 +19,10 @@ AWAY_US = 2**59
 """Added to `at_us` of a row that `dueline move` takes to another store (rule X2)."""
 
 
+PAUSED_US = 2**58
+"""Added to `at_us` of a job that is paused (rule P14): some 9,000 years."""
+
+
 class Claim(NamedTuple):
     """One claim of a job; the same worker may claim the job again with another fence."""
 
@@ -97,6 +101,16 @@ MOVED: Final = ("at_us", "token", "errors", "crashes", "alone", "state", "outcom
 def is_away(job: Job) -> bool:
     """Return whether `dueline move` takes the row to another store: nobody else changes it."""
     return job.at_us >= AWAY_US
+
+
+def is_paused(job: Job) -> bool:
+    """Return whether a job by itself is paused."""
+    return PAUSED_US <= job.at_us < AWAY_US
+
+
+def place_us(job: Job) -> int:
+    """Return when a job is due, or would be if it were not paused."""
+    return job.at_us - PAUSED_US if is_paused(job) else job.at_us
 
 
 def copies_of(

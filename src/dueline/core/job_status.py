@@ -5,19 +5,22 @@ from contextlib import suppress
 from dueline.core.call_options import is_past
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreCorrupt
-from dueline.core.job import Job
+from dueline.core.job import Job, is_paused
 from dueline.core.lane import DEAD_SUFFIX
 
 
 def status_of(job: Job, now_us: int) -> str:
     """Return the state of a job that has a row.
 
-    A job that waits past its expiry is expired: no worker runs it.
+    A job that waits past its expiry is expired: no worker runs it. One that is paused by itself is
+    not, until it is resumed.
     """
     if job.lane.queue.endswith(DEAD_SUFFIX):
         return "dead"
     if job.is_claimed() and job.at_us > now_us:
         return "running"
+    if is_paused(job):
+        return "paused"
     if not job.is_claimed() and _is_expired(job, now_us):
         return "expired"
     if job.at_us <= now_us:

@@ -31,6 +31,7 @@ from dueline.workflows.records import Layouts
 
 PAGE = 500
 COUNT_EVERY_S = 0.5
+_NOT_RETRIED = ("running", "paused", "expired")
 COUNT_SHARE = 5
 """Waiting for an empty queue spends at most 1/COUNT_SHARE of the time on counting its jobs."""
 
@@ -92,7 +93,7 @@ def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Run waiting or dead jobs as soon as possible, page by page."""
     for page in parts_of(rows, PAGE):
         now_us = queues.engine.time.latest_us()
-        some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
+        some = [row for row in page if status_of(row, now_us) not in _NOT_RETRIED]
         done = queues.retry_all(some)
         yield BulkResult(done=done, left=len(page) - done)
 

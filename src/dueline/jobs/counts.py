@@ -26,7 +26,7 @@ SKIP = 1024
 FIRST_ROWS = 4000
 """Maximum number of rows that are read together."""
 
-WAITING_STATES = ("ready", "running", "scheduled", "retrying", "expired")
+WAITING_STATES = ("ready", "running", "scheduled", "retrying", "paused", "expired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Counts:
       oldest_ready_us: Since when the oldest ready job has been ready; None without one.
       workers: Live workers that serve the queue.
       is_capped: There are more jobs than were counted.
+      paused: Jobs that are paused one by one.
     """
 
     queue: str
@@ -50,12 +51,14 @@ class Counts:
     oldest_ready_us: int | None
     workers: int
     is_capped: bool
+    paused: int = 0
     ready_by_shard: Mapping[int, int] = field(default_factory=dict, compare=False)
     oldest_by_shard: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def living(self) -> int:
         """Return how many jobs wait or run."""
-        return self.ready + self.running + self.scheduled + self.retrying + self.expired
+        waiting = self.ready + self.scheduled + self.retrying + self.paused + self.expired
+        return waiting + self.running
 
 
 def count(

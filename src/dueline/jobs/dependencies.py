@@ -23,7 +23,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound, StoreUnavailable, Unknown
 from dueline.core.features import DEPENDENCIES
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import Job, JobId, State, is_paused
 from dueline.core.lane import bucket_of, living_queue
 from dueline.core.pagination import parts_of
 from dueline.core.store import Group, Move
@@ -354,7 +354,11 @@ def wake(engine: Engine, awaited: Iterable[JobId]) -> int:
 
 def _release(engine: Engine, rows: Iterable[Job]) -> int:
     """Release waiting jobs; those that never run are claimed now, and ended by that claim."""
-    waiting = {row: awaits for row in rows if not row.is_claimed() and (awaits := awaiting(row))}
+    waiting = {
+        row: awaits
+        for row in rows
+        if not (row.is_claimed() or is_paused(row)) and (awaits := awaiting(row))
+    }
     known = _read(engine, waiting.values())
     now_us = engine.time.earliest_us()
     moves: list[Move] = []

@@ -9,7 +9,7 @@ from dueline.core.attempt import Outcome, read_epitaph
 from dueline.core.batch_ids import batch_of, is_batched, position_of
 from dueline.core.durations import span_text
 from dueline.core.errors import NotFound
-from dueline.core.job import Job, JobId, State, is_away
+from dueline.core.job import PAUSED_US, Job, JobId, State, is_away, is_paused
 from dueline.core.job_status import ahead_of, status_of
 from dueline.core.retry import UNCERTAIN, is_uncertain
 from dueline.jobs import cancel_requests
@@ -82,6 +82,8 @@ def _of_row(subject: Subject) -> Explanation:
         return explanation_of("", [_moved(job.id, moved_to)])
     if subject.engine.catalog.features.is_closed and not job.is_claimed():
         return explanation_of("", [_FROZEN])
+    if is_paused(job):
+        return _of_paused(subject)
     is_asked = job.fence > 0 and bool(cancel_requests.asked(subject.engine.store, [job.id]))
     status = status_of(job, now_us)
     if status == "running":
@@ -92,6 +94,19 @@ def _of_row(subject: Subject) -> Explanation:
     if is_asked:
         return Explanation("never", _ENDS_ON_REQUEST, {"is_cancel_asked": True}, (), "cancelled")
     return workflow.ends or _of_waiting(subject, workflow)
+
+
+def _of_paused(subject: Subject) -> Explanation:
+    """Explain a job that is paused by itself, and what else keeps it from starting."""
+    job = subject.job
+    placed = replace(subject, job=job._replace(at_us=job.at_us - PAUSED_US))
+    command = f"dueline jobs resume {job.id.hex()}"
+    paused = Condition(
+        "paused", job.id.hex(), f"it is paused (`{command}`)", "operator",
+        command=command, facts={"queue": subject.queue, "at_us": placed.job.at_us},
+    )  # fmt: skip
+    later = [due(placed)] if placed.job.at_us > subject.now_us else []
+    return explanation_of("", [paused, *later, *_later_gates(placed)])
 
 
 def _of_claim(subject: Subject, *, is_asked: bool) -> Explanation:

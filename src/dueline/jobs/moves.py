@@ -75,15 +75,15 @@ def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
 
 def conflict_error(job_id: JobId, word: str, status: str) -> Conflict:
     """Return the error for a job that cannot be changed in its present state."""
-    return Conflict(
-        f"The job {job_id.hex()} is {status} and cannot be {word}.",
-        hint="See `dueline jobs explain`.",
-    )
+    hint = "See `dueline jobs explain`."
+    if status == "paused":
+        hint = f"Resume it first: `dueline jobs resume {job_id.hex()}`."
+    return Conflict(f"The job {job_id.hex()} is {status} and cannot be {word}.", hint=hint)
 
 
 def changeable(job_id: JobId, word: str, status: str, row: Job | None) -> Job:
     """Return the row of a waiting job; raise if it cannot be changed."""
-    if row is None or status in ("dead", "running", "expired"):
+    if row is None or status in ("dead", "running", "paused", "expired"):
         raise conflict_error(job_id, word, status)
     if row.is_claimed():
         raise conflict_error(job_id, word, "in the hands of a worker that does not answer")

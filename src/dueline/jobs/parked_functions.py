@@ -12,7 +12,7 @@ from dueline.core.attempt import DurablePlace
 from dueline.core.call_options import awaited_by, durable_place
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import Job, JobId, State, is_paused
 from dueline.core.lane import bucket_of
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move, Put
@@ -20,6 +20,7 @@ from dueline.core.wakeup import place_of as place_of_move
 from dueline.jobs import function_list
 from dueline.jobs.decisions import Decision, decide
 from dueline.jobs.function_list import inbox_of, partition_of
+from dueline.jobs.paused_rows import resumed
 
 CANCEL: Final = "cancel"
 """Key of the request to cancel the function."""
@@ -114,6 +115,9 @@ def ask_to_end(engine: Engine, job_id: JobId) -> None:
     """
     if not tell(engine, job_id, CANCEL, b"", word="cancelled"):
         wake(engine, job_id)
+    row = _row_of(engine, job_id)
+    if row is not None and is_paused(row):  # its claim ends it
+        resumed(engine, row)
 
 
 def ask_to_go_on(engine: Engine, row: Job) -> None:

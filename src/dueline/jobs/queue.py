@@ -459,7 +459,7 @@ class Queues:
             self.complete_stored(job_id)
             found = self.find(job_id)
             row = found.row
-            if row is None or found.status in ("running", "expired"):
+            if row is None or found.status in ("running", "paused", "expired"):
                 raise conflict_error(job_id, "retried", found.status)
             if self._is_spent(row):
                 raise conflict_error(job_id, "retried", "started and delivered at most once")

@@ -15,7 +15,7 @@ from dueline.core.call_options import Rule, read_options
 from dueline.core.clock import StoreTime
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import Job, JobId, State, is_paused
 from dueline.core.job_status import status_of
 from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
@@ -371,7 +371,7 @@ class UniqueJobs:
         if waits is not None and may_have_begun(waits):  # it runs, even while it waits
             waits = None
         if rule.mode == "earliest":
-            if waits is None or waits.at_us <= job.at_us:
+            if waits is None or waits.at_us <= job.at_us or is_paused(waits):
                 return row or holder.original
             width_us = self._catalog.settings(job.lane.queue).width_us
             move = changed(

@@ -32,6 +32,7 @@ _NOTICES = {
     "deleted": "Deleted: {n}.",
     "again": "Enqueued again as new jobs: {n}.",
     "paused": "Paused. Workers stop claiming within five seconds.",
+    "paused-job": "Paused: no worker claims the job.",
     "resumed": "Resumed.",
     "stopped": "Stopped within seconds. Resume continues with the rest.",
     "paused-stream": "Paused. Consumers begin no further batch within a second.",

@@ -52,6 +52,7 @@ class Resources:
         self._free: dict[str, int] = dict(self._units)
         self._waiting: set[Lane] = set()
         self._reserved: _Reserved | None = None
+        self._was_free = False
         self._check_us = 0
         self._look_us: dict[Lane, int] = {}
 
@@ -108,13 +109,12 @@ class Resources:
 
     def _reserve(self, now_us: int, is_left_out: Callable[[Lane], bool]) -> None:
         """Decide for which lane something is left free: the most urgent that waited too long."""
-        reserved = self._reserved
+        kept, self._reserved = self._kept(is_left_out), None
         lacking = {lane for lane in self._waiting if self._lacks(lane)}
         self._look_us = {lane: us for lane, us in self._look_us.items() if lane in lacking}
         lanes = [lane for lane in lacking if self._look_us.get(lane, now_us) <= now_us]
-        if reserved is not None and not is_left_out(reserved.lane):
-            lanes.append(reserved.lane)
-        self._reserved = None
+        if kept is not None:
+            lanes.append(kept)
         for lane in sorted(set(lanes), key=lambda lane: (-lane.priority, lane.bucket))[:LOOKS_MAX]:
             first = self._store.scan(lane, after=None, until_us=now_us, limit=1).jobs
             since_us = first[0].at_us if first else now_us
@@ -122,6 +122,20 @@ class Resources:
                 self._reserved = _Reserved(lane, needed_by(lane).units)
                 return
             self._look_us[lane] = since_us + RESERVE_US
+
+    def _kept(self, is_left_out: Callable[[Lane], bool]) -> Lane | None:
+        """Return the lane for which something goes on to be left free; None for none.
+
+        If all that it needs has been free since the last check, its limits hold it back, say.
+        """
+        was_free, self._was_free = self._was_free, False
+        if self._reserved is None or is_left_out(self._reserved.lane):
+            return None
+        is_free = not self._lacks(self._reserved.lane)
+        if was_free and is_free:
+            return None
+        self._was_free = is_free
+        return self._reserved.lane
 
     def _lacks(self, lane: Lane) -> bool:
         """Return whether more is needed than is free, also without what is reserved."""

@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dueline import BadInput, Dueline
+from dueline import BadInput, Dueline, SchemaMismatch
 from dueline.admin.move import Mover
+from dueline.core import features
 from dueline.core.clock import SystemClock
 from dueline.web import api, dashboard
 from tests.harness.http_api import Program
@@ -209,6 +211,25 @@ def test_resources_in_use_are_explained_and_shown(app: Dueline) -> None:
         assert "gpu=3" in page.text
         ends.set()
         job.result(timeout=20)
+
+
+def test_older_processes_refuse_a_store_with_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Dueline(f"sqlite:///{tmp_path}/jobs.db")
+    app.task(name="echo")(echo)
+    app.task_named("echo").enqueue("a")
+    older = Dueline(app.url)
+    older.task(name="echo")(echo)
+    older.run_worker(burst=True)  # which a job without needs does not disturb
+    app.task_named("echo").using(needs={"gpu": 1}).enqueue("b")
+    monkeypatch.setattr(features, "KNOWN", features.KNOWN - {features.NEEDS})
+    oldest = Dueline(app.url)
+    oldest.task(name="echo")(echo)
+    with pytest.raises(SchemaMismatch, match="needs of workers"):
+        oldest.run_worker(burst=True)
+    for each in (app, older, oldest):
+        each.close()
 
 
 def test_the_dashboard_and_http_show_needs(app: Dueline) -> None:

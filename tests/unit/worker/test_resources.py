@@ -1,6 +1,6 @@
 """What a worker has for jobs with needs: it is never used twice, and large jobs get their turn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dueline.core.clock import SECOND_US
 from dueline.core.lane import (
@@ -12,6 +12,7 @@ from dueline.core.lane import (
     tenant_with_needs,
 )
 from dueline.jobs.queue import Queues
+from dueline.limits import semaphore
 from tests.harness.calls import call, number_of, put
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.worker_bench import Bench
@@ -30,16 +31,23 @@ def test_the_lane_of_a_job_names_needs_beside_limits_and_task() -> None:
 
 
 def endless(
-    queues: Queues, clock: HandClock, large: Mapping[str, int | str], *, priority: int = 0
+    queues: Queues,
+    clock: HandClock,
+    large: Mapping[str, int | str],
+    *,
+    priority: int = 0,
+    limits: Sequence[Sequence[str]] = (),
 ) -> list[int]:
     """Keep two units of a worker busy with jobs of one unit each, beside a large job.
+
+    priority: of the small jobs. limits: of the large one.
 
     Returns: the numbers of the jobs, as they began, up to the large one.
     """
     bench = Bench(queues, clock, threads=4, burst=False, has={"gpu": 2})
     put(queues, *(call(n, needs={"gpu": 1}, priority=priority) for n in range(4)))
     count = 4
-    put(queues, call(LARGE, needs=large))
+    put(queues, call(LARGE, needs=large)._replace(limits=limits))
 
     def half_a_second_passes() -> None:
         nonlocal count
@@ -75,3 +83,12 @@ def test_what_the_worker_does_not_have_at_all_reserves_nothing(
     queues: Queues, clock: HandClock
 ) -> None:
     assert LARGE not in endless(queues, clock, {"gpu": 3})
+
+
+def test_a_large_job_that_waits_for_a_limit_holds_nobody_back(
+    queues: Queues, clock: HandClock
+) -> None:
+    semaphore.define(queues.engine.store, "closed", 0, ids=queues.engine.ids)
+    began = endless(queues, clock, {"gpu": 2}, limits=[["closed"]])
+    assert LARGE not in began
+    assert len(began) > 90  # of 120 without the large one, and 60 if nothing started after 30 s

@@ -52,7 +52,7 @@ from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
 from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.foresight.until import explain_until
-from dueline.jobs import attempt_lines, claim_order
+from dueline.jobs import attempt_lines, claim_order, job_pauses
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
 from dueline.jobs.hand_settlement import settle_dead
 from dueline.jobs.history import Follower
@@ -457,6 +457,36 @@ def settle(
     def change(queues: Queues, job_id: JobId) -> str:
         settle_dead(queues, job_id, result)
         return "settled"
+
+    return _each(context, job, change)
+
+
+@jobs.command()
+def pause(context: typer.Context, job: IdsArgument) -> int:
+    """Let no worker claim waiting jobs until they are resumed.
+
+    They keep their places and unique keys, and are listed with --state paused.
+
+    Example: dueline jobs pause 0196f2...
+    """
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        job_pauses.pause(queues, job_id)
+        return "paused"
+
+    return _each(context, job, change)
+
+
+@jobs.command()
+def resume(context: typer.Context, job: IdsArgument) -> int:
+    """Return paused jobs to their places.
+
+    Example: dueline jobs resume 0196f2...
+    """
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        job_pauses.resume(queues, job_id)
+        return "resumed"
 
     return _each(context, job, change)
 

@@ -321,6 +321,7 @@ def numbers_of(counts: Counts) -> Entry:
         "running": counts.running,
         "scheduled": counts.scheduled,
         "retrying": counts.retrying,
+        "paused": counts.paused,
         "expired": counts.expired,
         "dead": counts.dead,
         "oldest_ready": None if oldest_us is None else Instant(oldest_us),

@@ -11,7 +11,8 @@ from dueline.contrib.celery.words import NAMES, OBJECT, names_elsewhere, refuse,
 from dueline.core.errors import Conflict, JobFailed, NotFound
 
 _STATES: Final = {
-    "scheduled": "PENDING", "ready": "PENDING", "running": "STARTED", "retrying": "RETRY",
+    "scheduled": "PENDING", "paused": "PENDING", "ready": "PENDING", "running": "STARTED",
+    "retrying": "RETRY",
     "done": "SUCCESS", "dead": "FAILURE", "failed": "FAILURE", "lost": "FAILURE",
     "cancelled": "REVOKED", "expired": "REVOKED",
 }  # fmt: skip

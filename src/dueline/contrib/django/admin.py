@@ -42,7 +42,7 @@ class Action(NamedTuple):
 ACTIONS: Mapping[str, Action] = {
     "retry": Action("Retry", "change", "retried", ("dead", "retrying", "scheduled")),
     "cancel": Action(
-        "Cancel", "change", "cancelled", ("ready", "scheduled", "retrying", "running")
+        "Cancel", "change", "cancelled", ("ready", "scheduled", "retrying", "paused", "running")
     ),
     "run again": Action("Run again", "change", "enqueued again", ("done", "cancelled", "lost")),
     "delete": Action("Delete", "delete", "deleted", ("dead",)),

@@ -21,6 +21,7 @@ STATUS_OF = {
     "scheduled": TaskResultStatus.READY,
     "ready": TaskResultStatus.READY,
     "retrying": TaskResultStatus.READY,
+    "paused": TaskResultStatus.READY,
     "running": TaskResultStatus.RUNNING,
     "done": TaskResultStatus.SUCCESSFUL,
 }

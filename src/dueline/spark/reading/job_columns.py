@@ -10,7 +10,7 @@ from pyarrow import compute
 
 from dueline.core.call_options import expires_by
 from dueline.core.errors import StoreCorrupt
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import PAUSED_US, Job, JobId, State
 from dueline.core.job_columns import Column, JobColumns, Packed, Same
 from dueline.core.lane import DEAD_SUFFIX, Lane, living_queue, tenant_of
 from dueline.core.store import Place, Store
@@ -87,6 +87,9 @@ def batch_of(lane: Lane, page: JobColumns, schema: pa.Schema, *, now_us: int) ->
         if name == "job_id":
             return digits_of(_joined(page.columns["id"], page.many), _ID_BYTES)
         column = _column(page, _OF_JOB[name])
+        if name == "at":  # of a paused job, where it would be
+            is_held = compute.greater_equal(column, PAUSED_US)
+            column = compute.subtract(column, compute.if_else(is_held, PAUSED_US, 0))
         if name in _NULLS:
             column = compute.if_else(compute.equal(column, _NULLS[name]), None, column)
         return column.cast(kind)
@@ -129,11 +132,13 @@ def _states(lane: Lane, page: JobColumns, now_us: int) -> pa.Array:
     has_failed = compute.greater(compute.add(errors, crashes), 0)
     waits = compute.if_else(has_failed, "retrying", "scheduled")
     shown = compute.if_else(is_due, "ready", waits)
+    is_held = compute.greater_equal(at_us, PAUSED_US)
     if page.columns["opts"] != Same(b""):
         known = opts.dictionary_encode()
         ends = [_is_past(text, now_us) for text in known.dictionary.to_pylist()]
         is_expired = pa.array(ends, pa.bool_()).take(known.indices)
         shown = compute.if_else(is_expired, "expired", shown)
+    shown = compute.if_else(is_held, "paused", shown)
     claimed = compute.if_else(is_due, "ready", "running")
     return compute.if_else(is_claimed, claimed, shown)
 

@@ -280,7 +280,21 @@ def reschedule_job(call: Call, body: Reschedule) -> Done:
     return Done()
 
 
+@operation("POST", "/jobs/{id}/pause", role="operator")
+def pause_job(call: Call) -> Done:
+    """Let no worker claim a waiting job until it is resumed."""
+    call.operations().pause_job(parse_id(call.path["id"]))
+    return Done()
+
+
+@operation("POST", "/jobs/{id}/resume", role="operator")
+def resume_job(call: Call) -> Done:
+    """Return a paused job to its place."""
+    call.operations().resume_job(parse_id(call.path["id"]))
+    return Done()
+
+
 OPERATIONS = (
     enqueue_job, enqueue_jobs, list_jobs, get_job,
-    get_result, cancel_job, retry_job, settle_job, reschedule_job,
+    get_result, cancel_job, retry_job, settle_job, reschedule_job, pause_job, resume_job,
 )  # fmt: skip

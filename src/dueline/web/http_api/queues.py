@@ -24,6 +24,7 @@ class Queue(msgspec.Struct):
     running: int
     scheduled: int
     retrying: int
+    paused: int
     expired: int
     dead: int
     is_capped: bool
@@ -50,6 +51,7 @@ class Stats(msgspec.Struct):
     running: int
     scheduled: int
     retrying: int
+    paused: int
     dead: int
     is_capped: bool
     workers: int
@@ -103,6 +105,7 @@ def get_stats(call: Call) -> Stats:
         running=sum(count.running for count in counts),
         scheduled=sum(count.scheduled for count in counts),
         retrying=sum(count.retrying for count in counts),
+        paused=sum(count.paused for count in counts),
         dead=sum(count.dead for count in counts),
         is_capped=any(count.is_capped for count in counts),
         workers=len(picture.workers),
@@ -132,6 +135,7 @@ def _queue(one: QueueSummary) -> Queue:
         running=counts.running,
         scheduled=counts.scheduled,
         retrying=counts.retrying,
+        paused=counts.paused,
         expired=counts.expired,
         dead=counts.dead,
         is_capped=counts.is_capped,

@@ -33,11 +33,14 @@ _DONE = {
     "settle": "settled",
     "delete": "deleted",
     "run again": "again",
+    "pause": "paused-job",
+    "resume": "resumed",
 }
-_OF_ONE = ("retry", "cancel", "reschedule", "settle", "delete", "again")
+_OF_ONE = ("retry", "cancel", "reschedule", "pause", "resume", "settle", "delete", "again")
 _SELECTED = {
     "dead": ("retry", "delete"),
     "running": ("cancel",),
+    "paused": ("cancel",),
     **dict.fromkeys(ENDED_STATES, ("run again",)),
     ENDED: (),
 }
@@ -100,13 +103,15 @@ def show_job(request: Request) -> Response:
         can_delete=one.state == "dead",
         can_run_again=details.has_call,
         can_retry=one.state in ("scheduled", "retrying", "dead"),
-        can_cancel=one.state in ("scheduled", "ready", "retrying", "running"),
+        can_cancel=one.state in ("scheduled", "ready", "retrying", "paused", "running"),
+        can_pause=one.state in ("scheduled", "ready", "retrying"),
+        can_resume=one.state == "paused",
         can_reschedule=one.state in ("scheduled", "ready", "retrying"),
     )
 
 
 def change_job(request: Request, *, what: str) -> Response:
-    """Retry, cancel or reschedule one job."""
+    """Retry, cancel, reschedule, pause or resume one job."""
     change = operations(request)
     job_id = parse_id(request.path_params["id"])
     path = f"/jobs/{job_id.hex()}"
@@ -125,6 +130,10 @@ def change_job(request: Request, *, what: str) -> Response:
     elif what == "cancel":
         if not change.cancel(job_id):
             return back(request, path, "asked")
+    elif what == "pause":
+        change.pause_job(job_id)
+    elif what == "resume":
+        change.resume_job(job_id)
     else:
         change.reschedule(job_id, _at(request))
     return back(request, path, _DONE[what])

@@ -37,7 +37,7 @@ def overview(request: Request) -> Response:
         throughput=picture.throughput,
         ready=sum(count.ready for count in counts),
         running=sum(count.running for count in counts),
-        waiting=sum(count.scheduled + count.retrying for count in counts),
+        waiting=sum(count.scheduled + count.retrying + count.paused for count in counts),
         dead=sum(count.dead for count in counts),
         is_capped=any(count.is_capped for count in counts),
         oldest_us=min(
