@@ -19,6 +19,7 @@ from dueline.admin.exports.lines import (
 from dueline.admin.move import GRACE_US
 from dueline.admin.move_plan import lanes_of
 from dueline.admin.move_records import OWN, all_records, kind_of
+from dueline.coordination import failed_starts
 from dueline.core import features
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
@@ -38,7 +39,9 @@ from dueline.streams import resharding
 FROZEN_US: Final = 60 * SECOND_US
 """Time after which a store is no longer frozen unless its export goes on, in microseconds."""
 
-LEFT: Final = OWN - {"cancels-at", "runtimes", "scales", orders.KIND}
+LEFT: Final = (OWN | {failed_starts.PARTITION}) - {
+    "cancels-at", "runtimes", "scales", orders.KIND,
+}  # fmt: skip
 """Kinds of records about the processes of a store, which an export leaves out."""
 
 _RENEW_US: Final = FROZEN_US // 6
