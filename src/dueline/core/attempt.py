@@ -278,11 +278,13 @@ class Column(NamedTuple):
 
     shown: its name in tables; empty for that of the field, of a timestamp without `_us`.
     null: the value in place of which tables have null.
+    is_shown: whether tables have it.
     """
 
     kind: Kind
     shown: str = ""
     null: object = None
+    is_shown: bool = True
 
 
 Text = Annotated[str, Column(Kind.TEXT)]
@@ -321,7 +323,7 @@ class Attempt:
     digest: Annotated[str, Column(Kind.DIGEST, null="")] = ""
     limits: Text = ""
     again_us: MaybeTime = 0
-    tags: Text = ""
+    tags: Annotated[str, Column(Kind.TEXT, is_shown=False)] = ""
 
 
 @dataclass(slots=True)
@@ -336,7 +338,7 @@ class EnqueuedEvent(Attempt):
     codec: Annotated[int | None, Column(Kind.COUNT)] = None
     size: Annotated[int | None, Column(Kind.COUNT, "payload_bytes")] = None
     payload: Annotated[bytes | None, Column(Kind.BYTES)] = None
-    options: Annotated[str, Column(Kind.TEXT, null="")] = ""
+    options: Annotated[str, Column(Kind.TEXT, null="", is_shown=False)] = ""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -357,7 +359,9 @@ COLUMNS: Final[Mapping[str, Column]] = {
 """The columns of the history, by the field of an event; those of `Attempt` first."""
 
 SHOWN: Final[Mapping[str, str]] = {
-    column.shown or name.removesuffix("_us"): name for name, column in COLUMNS.items()
+    column.shown or name.removesuffix("_us"): name
+    for name, column in COLUMNS.items()
+    if column.is_shown
 }
 """The field of an event, by the name of its column in tables."""
 
