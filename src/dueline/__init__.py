@@ -7,6 +7,7 @@ from dueline.core.version import VERSION
 
 if TYPE_CHECKING:
     from dueline.api.application import Dueline
+    from dueline.api.chunks import Chunk
     from dueline.api.coordination import HeldLease
     from dueline.api.dependency import Dependency
     from dueline.api.job_handle import Job
@@ -68,6 +69,7 @@ __all__ = [
     "CallFailed",
     "CalledJob",
     "Cancel",
+    "Chunk",
     "CommitUnknown",
     "ConfigError",
     "Conflict",
@@ -121,6 +123,7 @@ __all__ = [
 
 _PLACES = {
     "api.application": ("Dueline",),
+    "api.chunks": ("Chunk",),
     "api.coordination": ("HeldLease",),
     "api.dependency": ("Dependency",),
     "api.job_handle": ("Job",),

@@ -30,6 +30,7 @@ from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.backoff import PollTimer
+from dueline.worker.chunk_inbox import ChunkInbox
 from dueline.worker.execution import Execution
 from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler
@@ -341,6 +342,11 @@ class Runner:
     def cancel(self, claims: Sequence[Claim]) -> None:
         """Tell handlers that ask."""
         self._execution.controls.cancel(claims)
+
+    @property
+    def chunks(self) -> ChunkInbox:
+        """Give the partial results."""
+        return self._execution.controls.chunks
 
     def reports(self) -> Mapping[Claim, ProgressReport]:
         """Take what handlers said."""

@@ -16,6 +16,7 @@ from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.backoff import PollTimer
+from dueline.worker.chunk_inbox import ChunkInbox
 from dueline.worker.heartbeat import HeartbeatThread
 from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler
@@ -140,6 +141,11 @@ class HandRunner:
             self.ready.remove(one)
             ended = Ended(one.job, Cancelled("asked"), 0, self._queues.engine.time.latest_us())
             self._ended.append(ended)
+
+    @property
+    def chunks(self) -> ChunkInbox:
+        """Give the partial results, of which there are none."""
+        return ChunkInbox()
 
     def reports(self) -> Mapping[Claim, ProgressReport]:
         """Take what the test has handlers say."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,8 +23,9 @@ from dueline.core.pagination import at_once
 from dueline.durable.stopped import stop_of
 from dueline.durable.views import FunctionView, view_of
 from dueline.durable.windows import Window
-from dueline.jobs import attempt_lines, progress_records
+from dueline.jobs import attempt_lines, chunk_records, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
+from dueline.jobs.chunk_records import StoredChunk
 from dueline.jobs.dependencies import Held, judge
 from dueline.jobs.history import LATE_US, last_state
 from dueline.jobs.orders import first_of, is_parked
@@ -112,6 +113,10 @@ class JobPage:
     since_us: int = 0
 
 
+CHUNKS_SHOWN: Final = 20
+"""Maximum number of partial results in the details of a job."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobDetails:
     """Everything that is stored of a job.
@@ -132,6 +137,7 @@ class JobDetails:
       workflow: Id of the workflow that the job is a step of; empty without one.
       lines: What the handler logged, of attempts that keep it.
       function: What a durable function has recorded; None for other jobs.
+      chunks: The last partial results of the handler.
     """
 
     summary: JobSummary
@@ -156,6 +162,7 @@ class JobDetails:
     is_capped: bool = False
     lines: Sequence[AttemptLines] = ()
     function: FunctionView | None = None
+    chunks: Sequence[StoredChunk] = ()
 
 
 _SUMMARY = frozenset(JobSummary.__dataclass_fields__)
@@ -239,6 +246,7 @@ def details_of(queues: Queues, job_id: JobId, calls: Window | None = None) -> Jo
         meta=meta,
         lines=attempt_lines.read(store, job_id),
         function=_function_of(queues, job_id, calls),
+        chunks=chunk_records.read_last(store, job_id, CHUNKS_SHOWN),
     )
 
 

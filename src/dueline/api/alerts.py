@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from dueline.api.connection import Connection
+from dueline.api.webhooks import WebhookMethods
 from dueline.core.clock import Clock
 from dueline.core.constraints import check_constraints, check_value
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
@@ -25,8 +25,8 @@ REQUEST_S: Final = 10.0
 """Maximum duration of a webhook's request, in seconds."""
 
 
-class AlertMethods(Connection):
-    """The method of an application for alerts."""
+class AlertMethods(WebhookMethods):
+    """The methods of an application for alerts, and for webhooks of jobs."""
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
         super().__init__(url, clock=clock)

@@ -115,6 +115,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "timeout": lambda value, _: {"timeout_us": duration_us(value)},
     "kill_after": lambda value, _: {"kill_after_us": duration_us(value)},
     "keep": _keep,
+    "webhook": lambda value, to: {"webhook": to.host.read_webhook(value)},
     "depends_on": lambda value, _: {"awaits": read_dependency(value)},
     "order_key": lambda value, to: {"order_key": read_order_key(value, to.handler)},
     **{name: _given(name) for name in CARRIED},
@@ -131,6 +132,7 @@ _IS_SET: Final[Mapping[str, Callable[[Options], bool]]] = {
     "deadline": lambda call: (call.deadline_us, call.due_within_us) != (None, None),
     "depends_on": lambda call: call.awaits is not None,
     "order_key": lambda call: call.order_key is not None,
+    "webhook": lambda call: bool(call.webhook),
     "keep": lambda call: call.terms is not None and call.terms.keep_us is not None,
 }
 """Whether a call has an option in a way that steps of workflows lack, or schedules."""
@@ -234,7 +236,7 @@ def check_step(options: Options) -> None:
         )
 
 
-_NOT_CALLED: Final = ("tx", "unique", "window", "depends_on", "order_key")
+_NOT_CALLED: Final = ("tx", "unique", "window", "depends_on", "order_key", "webhook")
 
 
 def check_called(options: Options, task: str) -> None:
@@ -254,6 +256,7 @@ def check_mapped(options: Options, items: object, key: object) -> None:
         ("unique", "Use key= of `map`: each key is one job of the batch."),
         ("depends_on", "Call `map` in a job that depends on the others."),
         ("order_key", "Use `enqueue_many`, which stores the calls in their order."),
+        ("webhook", "Enqueue a job with a webhook when `wait` of the batch returns."),
     ):
         if _IS_SET[name](options):
             raise BadInput(f"`map` does not take the option `{name}`.", hint=hint)

@@ -13,7 +13,7 @@ from dueline.core.clock import Clock, SystemClock
 from dueline.core.codec import PAYLOAD_BYTES_MAX
 from dueline.core.constraints import check_value
 from dueline.core.engine import Engine
-from dueline.core.errors import ConfigError, StoreUnavailable
+from dueline.core.errors import BadInput, ConfigError, StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
@@ -24,8 +24,10 @@ from dueline.jobs.decisions import Decision, decide_each
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.jobs.transaction import Transaction, joined
 from dueline.limits.usage import declared_limits
-from dueline.tasks.handler import Handler, Middleware, read_middleware
+from dueline.tasks.handler import Handler, Middleware
 from dueline.tasks.hooks import (
+    ClaimEvent,
+    ClaimName,
     EnqueueEvent,
     EnqueueName,
     HookDecorator,
@@ -37,6 +39,7 @@ from dueline.tasks.hooks import (
     SettleEvent,
     SettleName,
 )
+from dueline.tasks.middleware import read_middleware
 from dueline.tasks.payload_codecs import Payloads
 
 if TYPE_CHECKING:
@@ -247,6 +250,11 @@ class Connection:
         names = [name for name in ("url", "store", "queues") if name in self.__dict__]
         return {name: self.__dict__.pop(name) for name in names}
 
+    def read_webhook(self, address: object) -> str:
+        """Return the address of a webhook; an application that delivers none refuses it."""
+        del address
+        raise BadInput("A connection without an application delivers no webhooks.")
+
     @property
     def hooks(self) -> Hooks:
         """The functions that `on` registered."""
@@ -254,6 +262,8 @@ class Connection:
 
     @overload
     def on(self, name: EnqueueName, /) -> HookDecorator[EnqueueEvent]: ...
+    @overload
+    def on(self, name: ClaimName, /) -> HookDecorator[ClaimEvent]: ...
     @overload
     def on(self, name: RunName, /) -> HookDecorator[RunEvent]: ...
     @overload

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dueline.api import durable_jobs
+from dueline.api.chunks import Chunks
 from dueline.api.code_changes import acting
 from dueline.api.handle import Handle, R_co, twin
 from dueline.coordination.worker_registry import key_of, live_workers
@@ -144,6 +145,28 @@ class Job(Handle[R_co]):
         Empty if it noted nothing, or more than a day ago.
         """
         return progress_records.read_notes(self._queues.engine.store, self._id)
+
+    def chunks(
+        self, *, after: str | None = None, timeout: timedelta | float | None = None
+    ) -> Chunks:
+        """Follow what the handler emits with `ctx.emit`, until the job ends.
+
+        Chunks arrive in their order, less than half a second after they were emitted. If the job
+        is retried, the new attempt emits from its beginning: `chunk.attempt` changes, and chunks of
+        earlier attempts are removed. Chunks are kept for a day.
+
+        Args:
+            after: The id of the last chunk that was read; None for all that are kept.
+            timeout: Maximum wait for the next chunk, a timedelta or seconds; None for no limit.
+
+        Returns:
+            An iterator of `Chunk`, for `for` and `async for`. It raises NotFound if the job does
+            not exist, and TimeoutError if nothing arrives in time.
+
+        Raises:
+            BadInput: `after` is no id of a chunk.
+        """
+        return Chunks(self._queues, self._clock, self._id, after, timeout)
 
     def explain(self, until: timedelta | float | None = None) -> Explanation:
         """Return what must change before the job can start, and when it is expected to start.

@@ -152,7 +152,7 @@ def make_worker(
                 known=known_of(app, plan.has),
                 burst=plan.burst,
                 drain_us=plan.drain_us,
-                prefetch=plan.prefetch,
+                prefetch=plan.prefetch and not app.hooks.has("claim"),
                 is_embedded=is_embedded,
             ),
             clock=app.clock,

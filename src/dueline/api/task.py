@@ -118,6 +118,7 @@ class Using(Maps[P, R]):
         needs: Mapping[str, int | str] | None = None,
         order_key: OrderKey | str | None = None,
         depends_on: Dependency | Awaited | Iterable[Awaited] | None = None,
+        webhook: str | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
         """Return the task with options for its calls.
@@ -152,6 +153,7 @@ class Using(Maps[P, R]):
             order_key: Key whose jobs run one at a time, in the order of calls; see `OrderKey`.
             depends_on: Jobs and workflows that must end before the job starts: handles or ids. The
                 job is cancelled if one fails, and waits while one is dead; see `Dependency`.
+            webhook: An https URL to which a job posts how this one ended; see `app.webhooks`.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -576,10 +578,7 @@ class _Named(Using[P, R]):
 
 
 class Task(_Named[P, R]):
-    """A registered function, which can be called directly or enqueued.
-
-    `@app.task` creates it.
-    """
+    """A registered function, to be called directly or enqueued; `@app.task` creates it."""
 
     __slots__ = ()
 

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from dueline.admin.job_views import JobDetails, JobSummary, summary_of_attempt, summary_of_row
 from dueline.admin.search import ENDED_STATES
+from dueline.api.chunks import Chunk
 from dueline.cli.output import Entry, Instant, Part, Raw, Span, Value
 from dueline.core.attempt import Attempt, EnqueuedEvent
 from dueline.core.call_options import CARRIED, Carried
+from dueline.core.clock import to_us
 from dueline.core.codec import encode
 from dueline.core.job import Job
 from dueline.durable.views import FunctionView, RecordedCall
@@ -17,6 +19,8 @@ ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
 DEAD_COLUMNS = ("id", "at", "task", "error")
 TAIL_COLUMNS = ("ended", "outcome", "took", "queue", "task", "id", "error")
 TAIL_WIDTHS = (20, 10, 7, 12, 24, 32, 0)
+CHUNK_COLUMNS = ("id", "attempt", "value")
+CHUNK_WIDTHS = (12, 7, 0)
 CALL_COLUMNS = ("call", "kind", "name", "state", "at", "until", "error")
 ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
 
@@ -94,6 +98,13 @@ def of_details(details: JobDetails) -> dict[str, Value]:
     if details.traceback:
         shown["traceback"] = f"\n{details.traceback}"
     return shown
+
+
+def of_chunk(chunk: Chunk) -> dict[str, Value]:
+    """Return the output of a partial result."""
+    value = chunk.value if isinstance(chunk.value, str) else Raw(encode(chunk.value).decode())
+    at = Instant(to_us(chunk.at))
+    return {"id": chunk.id, "attempt": chunk.attempt, "value": value, "at": at}
 
 
 def of_function(view: FunctionView) -> dict[str, Value]:

@@ -119,7 +119,8 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     tags: sorted. terms: what the call has instead of its task or queue. headers: names and values
     that travel with the job, such as a trace context. needs: what its worker must have, sorted,
     see `worker_needs`; its lane names them, too. durable: of a durable function. awaits: what must
-    end before the job starts; None once that is known to have ended.
+    end before the job starts; None once that is known to have ended. webhook: the address
+    to which the end is reported; it may be secret.
     """
 
     tags: tuple[str, ...] = ()
@@ -128,6 +129,7 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     needs: tuple[tuple[str, str], ...] = ()
     durable: DurablePlace | None = None
     awaits: AwaitedJobs | None = None
+    webhook: str = ""
 
     def carried(self) -> dict[str, Any]:
         """Return the fields of this class that are set, by name, to pass them on."""
@@ -144,7 +146,8 @@ class CallOptions(Carried, frozen=True, gc=False):
       which the job is deferred; invalid once the row is due at another time.
     called_by: the call of a durable function that made the job. has_dependents: others may wait
       for the end of the job, see `jobs.dependencies`. costs: numbers of units that the job takes
-      of its limits, where it is not one. order: its order key.
+      of its limits, where it is not one. order: its order key. deliver_to: of a
+      delivery, the address; it may be secret.
     """
 
     expires_us: int | None = None
@@ -156,6 +159,7 @@ class CallOptions(Carried, frozen=True, gc=False):
     has_dependents: bool = False
     costs: tuple[tuple[str, int], ...] = ()
     order: OrderPlace | None = None
+    deliver_to: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""

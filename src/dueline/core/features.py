@@ -42,7 +42,10 @@ SECTIONS: Final = "sections that must not repeat"
 ORDERS: Final = "order keys"
 """Named before the first job with an order key: older versions would run it at once."""
 
-KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS, SECTIONS, ORDERS})
+WEBHOOKS: Final = "webhooks"
+"""Named before the first job with a webhook: older versions would end it and tell nobody."""
+
+KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS, SECTIONS, ORDERS, WEBHOOKS})
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

@@ -60,6 +60,8 @@ OPTIONS: Final = (
     Option("needs", Shape.PAIRS, "need", "need", column="needs"),
     Option("order_key", Shape.OWN, "order_key", step=False,
            instead="Use `overlap` of the schedule."),
+    Option("webhook", Shape.OWN, http=False, step=False,
+           instead="Leave it out: the last lines of the task can report it."),
 )  # fmt: skip
 """All options of a call, which `using` and bulk calls have."""
 

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 from dueline.core.attempt import Ending
 from dueline.core.clock import asked_span_us, to_datetime
@@ -54,6 +54,17 @@ class DurableContext(Context):
         super().__init__(job, control, handler, last_progress, started_us=started_us)
         durable = cast("ValueHandler", handler)
         self._run = Activation(durable.engine(), job, durable, control)
+
+    def emit(self, chunk: object) -> NoReturn:
+        """Refuse: a replay would emit again.
+
+        Raises: BadInput: always.
+        """
+        del chunk
+        raise BadInput(
+            "A durable function cannot emit chunks: a replay would emit them again.",
+            hint="Call a task that emits, or note where it is with `ctx.state`.",
+        )
 
     # The calls
 

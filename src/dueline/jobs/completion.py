@@ -24,7 +24,7 @@ from dueline.core.lane import bucket_of, dead_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Drop, Group, Move, Store
 from dueline.core.tuples import field, made
-from dueline.jobs import called_jobs, decisions, dependents, results, unique_records
+from dueline.jobs import called_jobs, decisions, dependents, results, unique_records, webhooks
 from dueline.jobs.decisions import Cell, Decision
 from dueline.jobs.history import AttemptAndJob, happened, rows_of_ended
 from dueline.jobs.results import Kept
@@ -154,10 +154,11 @@ def _effects(job: Job, end: Finish) -> Group:
         added = (*added, _dead_row(job, end))
     elif end.keep_us and (job.opts or end.outcome.state != "done"):
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
-    if job.opts:  # a step of a workflow (rule W2), a call (rule D3), or awaited (rule J3)
+    if job.opts:  # of a workflow (W2), a call (D3), awaited (J3), or with a webhook (rule T3)
         commits = (*commits, *records.record(job, end.outcome))
         commits = (*commits, *called_jobs.record(job, end.outcome))
         commits = (*commits, *dependents.record(job, end.outcome))
+        added = (*added, *webhooks.deliveries(job, end.outcome))
     return Group(commits=commits, jobs=added)
 
 
@@ -178,6 +179,7 @@ def successes(
     """
     recorded: list[Ended] = []
     commits: list[Commit] = []
+    delivered: list[Job] = []
     for queue, same in _by_queue(done, settings):
         if settings[queue].history != "off":
             recorded += same
@@ -193,12 +195,13 @@ def successes(
         for job, at_us, value in steps:
             outcome = Outcome("done", at_us, value=value)
             commits += [*called_jobs.record(job, outcome), *dependents.record(job, outcome)]
+            delivered += webhooks.deliveries(job, outcome)
     if has_batched(map(_id_of, map(_job_of, done))):
         commits += batch_ends.commits_of(
             End(attempt.job.id, attempt.job.hop, DONE, attempt.ended_us) for attempt in done
         )
     drops = made(Drop, [(attempt.job,) for attempt in done])
-    return Group(drops, commits, rows=rows_of_ended(recorded, noted))
+    return Group(drops, commits, delivered, rows_of_ended(recorded, noted))
 
 
 _job_of, _value_of = field(Ended, "job"), field(Done, "value")

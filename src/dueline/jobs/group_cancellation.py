@@ -15,7 +15,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
-from dueline.jobs import cancel_requests, dependencies, orders
+from dueline.jobs import cancel_requests, dependencies, orders, webhooks
 from dueline.jobs.called_jobs import wake_parents
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.dependents import awaited_with
@@ -48,6 +48,7 @@ def advance(
     steps += wake_parents(engine, ended, sure)
     steps += dependencies.wake(engine, awaited_with(ended))
     steps += orders.advance(engine, ended)
+    webhooks.wake(engine, ended)
     cancelled = [job for group in broken for job in _cancel_parts(engine, group)]
     steps += release.advance(engine, layouts, cancelled).steps
     steps += dependencies.wake(engine, awaited_with(cancelled))

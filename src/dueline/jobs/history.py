@@ -1,6 +1,7 @@
 """The history of jobs, as a stream. Hot path: the benchmark `history`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from itertools import groupby, islice
 from operator import attrgetter
@@ -15,10 +16,11 @@ from dueline.core.attempt import (
     EnqueuedEvent,
     digest_of,
 )
-from dueline.core.call_options import tags_of
+from dueline.core.call_options import read_options, tags_of
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
 from dueline.core.job import Job, State
 from dueline.core.lane import LIMIT_MARK, Lane, has_costs, limits_text, living_queue, tenant_of
@@ -133,13 +135,21 @@ def row_of_enqueue(job: Job, *, with_arguments: bool) -> Row:
     event = happened(job, ENQUEUED, job.enqueued_us)
     if with_arguments or job.opts:
         event = enqueued = EnqueuedEvent(*astuple(event))
-        enqueued.options = job.opts.decode()
+        enqueued.options = _options_of(job)
         if with_arguments:
             enqueued.codec, enqueued.size = job.codec, len(job.body)
             enqueued.payload = _payload_of(job)
     row_id = row_id_of(job.id, NO_CLAIM, job.enqueued_us)
     stream = event.queue + HISTORY_SUFFIX
     return Row(stream, job.lane.shard, event.ended_us, row_id, encode(event))
+
+
+def _options_of(job: Job) -> str:
+    """Return the options of a job as JSON, without addresses of webhooks, which may be secret."""
+    if any(name in job.opts for name in _ADDRESSES):
+        with suppress(StoreCorrupt):
+            return read_options(job.opts).changed(webhook="", deliver_to="").to_bytes().decode()
+    return job.opts.decode()
 
 
 def _payload_of(job: Job) -> bytes | None:
@@ -162,7 +172,7 @@ def rows_of_enqueued(jobs: Sequence[Job], *, with_arguments: bool) -> list[Row]:
             lines["size"] = [len(job.body) for job in some]
             lines["payload"] = list(map(_payload_of, some))
         if any(job.opts for job in some):
-            lines["options"] = [job.opts.decode() for job in some]
+            lines["options"] = list(map(_options_of, some))
         name = living_queue(queue)
         rows += bundles_of(name + HISTORY_SUFFIX, shard, name, lines)
     return rows
@@ -315,6 +325,7 @@ _cells_of_attempt = attrgetter(*_FIELDS_OF_ATTEMPT)
 _lane_of = field(Job, "lane")
 _opts_of = field(Job, "opts")
 _TAGS = b'"tags":'
+_ADDRESSES = (b'"webhook":', b'"deliver_to":')
 _shard_of = field(Lane, "queue", "shard")
 
 

@@ -25,7 +25,7 @@ from dueline.core.errors import (
     StoreUnavailable,
     Unknown,
 )
-from dueline.core.features import SECTIONS
+from dueline.core.features import SECTIONS, WEBHOOKS
 from dueline.core.job import Job, JobId, State, copies_of
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
@@ -257,9 +257,8 @@ class Queues:
         if opts or window_us:
             options = read_options(opts)
             validation.check_delivery(options, settings, task, queue)
-            validation.check_options(
-                options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
-            )
+            last_us = max(asked_us or 0, calls.called_us or now_us) + window_us
+            validation.check_options(options, last_us, window_us)
             tenant = self._catalog.needy_tenant(tenant, options.needs)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes: Iterable[Lane] = repeat(home)
@@ -275,6 +274,8 @@ class Queues:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         jobs = jobs if self.engine.blobs is None else self.engine.blobs.placed(jobs)
         recording = self._recording if settings.tells_all else self._store
+        if opts and options.webhook:
+            self._catalog.adopt(WEBHOOKS)
         if opts and options.awaits is not None:
             jobs = list(dependencies.placed(self.engine, jobs, is_inside=self.is_inside))
         return jobs, recording

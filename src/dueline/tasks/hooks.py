@@ -9,16 +9,18 @@ from typing import Any, Literal, Protocol, TypeVar
 from dueline.core.errors import BadInput, JobTimeout
 from dueline.core.user_code import Raised, contain, log_raised
 from dueline.tasks.handler import Middleware
+from dueline.tasks.raised import Cancel, Snooze
 
 log = logging.getLogger("dueline.tasks.hooks")
 
 EnqueueName = Literal["before_enqueue", "after_enqueue"]
+ClaimName = Literal["claim"]
 RunName = Literal["before_run"]
 RanName = Literal["after_run"]
 SettleName = Literal["retry", "done", "dead", "cancelled", "expired", "lost", "lease_lost"]
 
 NAMES = (
-    *("before_enqueue", "after_enqueue", "before_run", "after_run"),
+    *("before_enqueue", "after_enqueue", "claim", "before_run", "after_run"),
     *("retry", "done", "dead", "cancelled", "expired", "lost", "lease_lost"),
 )
 
@@ -48,6 +50,24 @@ class EnqueueEvent:
     due_us: int | None
     count: int
     job_ids: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEvent:
+    """A worker has claimed a job, and will start it.
+
+    attempt: 1 for the first. fence: number of the claim. due_us, claimed_us: microseconds UTC.
+    """
+
+    job_id: str
+    task: str
+    queue: str
+    tenant: str
+    priority: int
+    attempt: int
+    fence: int
+    due_us: int
+    claimed_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +200,19 @@ class Hooks:
         """Call the functions; their exceptions propagate."""
         for function in self._functions.get(name, ()):
             function(event)
+
+    def call_claimed(self, event: ClaimEvent) -> Snooze | Cancel | None:
+        """Call the functions of a claim until one refuses the job; return how.
+
+        Other exceptions are logged, and change nothing.
+        """
+        for function in self._functions.get("claim", ()):
+            raised = contain(function, event)
+            if isinstance(raised, Raised):
+                if isinstance(raised.error, Snooze | Cancel):
+                    return raised.error
+                log_raised(log, raised, "the hook claim failed")
+        return None
 
     def call(self, name: str, event: object) -> None:
         """Call the functions; their exceptions are logged, and change nothing.

@@ -11,6 +11,7 @@ from dueline.core.errors import BadInput
 from dueline.core.job import Claim
 from dueline.core.text import storable
 from dueline.core.user_code import text_of
+from dueline.tasks.chunks import Emitted
 
 NOTE_CHARACTERS_MAX = 500
 META_BYTES_MAX = 4096
@@ -94,6 +95,10 @@ class Control(Protocol):
         """Pass on the progress of the handler."""
         ...
 
+    def emit(self, emitted: Emitted) -> None:
+        """Pass on a partial result of the handler."""
+        ...
+
 
 class NoControl:
     """The control of a plain call: it cannot be cancelled, and its progress is dropped."""
@@ -121,6 +126,9 @@ class NoControl:
         return 0
 
     def report(self, claim: Claim, report: ProgressReport) -> None:
+        """Drop it."""
+
+    def emit(self, emitted: Emitted) -> None:
         """Drop it."""
 
 

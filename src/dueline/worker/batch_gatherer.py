@@ -60,6 +60,7 @@ class BatchGatherer:
         self.isolates = runner.isolates
         self.threads = runner.threads
         self.start, self.spread, self.close = runner.start, runner.spread, runner.close
+        self.chunks = runner.chunks
         self.reports, self.waiting = runner.reports, runner.waiting
         self.waiting_since_us, self.extend = runner.waiting_since_us, runner.extend
         self.interrupt_overdue = runner.interrupt_overdue

@@ -20,6 +20,7 @@ from dueline.worker.assignment import Assignment
 from dueline.worker.child_board import ENDING_BYTES_MAX, Board
 from dueline.worker.child_protocol import (
     CancelAsked,
+    Emission,
     Extended,
     Finished,
     Leave,
@@ -46,6 +47,9 @@ _GROUP_S = NOTIFY_EVERY_US / SECOND_US
 
 REPORT_EVERY_US = 200_000
 """Minimum time between two progress reports to the parent."""
+
+EMIT_EVERY_US = 50_000
+"""Minimum time between two messages to the parent with chunks that handlers emitted."""
 
 
 class Child:
@@ -76,14 +80,16 @@ class Child:
         self._collecting = threading.Lock()
         self._clock = SystemClock()
         self._offset_us = 0
-        self._reported_us = 0
+        self._reported_us = self._emitted_us = 0
         self._is_leaving = False
         self._wakeup = threading.Event()
         execution: Execution = _ReportingExecution(handlers, hooks, self._report_start)
         self._notes: _Notes | None = None
         if board is not None:
-            self._notes = _Notes(board, self._clock, self._send)
+            self._notes = _Notes(board, self._clock, self._send, self._forward_chunks)
             execution = _NotingExecution(handlers, hooks, self._notes)
+        self._emitting = threading.Lock()
+        self._chunks = execution.controls.chunks
         self._runner = make_runner(
             execution,
             threads=threads,
@@ -154,6 +160,11 @@ class Child:
             cells = [] if self._notes is None else self._notes.take()
             all_ended = self._runner.collect()
             self._report_progress(at_once=bool(all_ended))
+            if self._chunks:
+                now_us = self._clock.monotonic_us()
+                if all_ended or now_us - self._emitted_us > EMIT_EVERY_US:
+                    self._emitted_us = now_us
+                    self._forward_chunks()
             if cells:
                 self._send(Written(cells))
             elif self._notes is None:
@@ -168,6 +179,12 @@ class Child:
             for claim, report in self._runner.reports().items():
                 self._send(Progressed(claim, report))
 
+    def _forward_chunks(self) -> None:
+        """Forward the chunks of handlers, before the endings of these."""
+        if self._chunks:
+            with self._emitting:  # those of a claim in their order
+                self._send(Emission(self._chunks.take()))
+
     def _send(self, message: Message) -> None:
         try:
             with self._sending:
@@ -179,8 +196,15 @@ class Child:
 class _Notes(deque[tuple[Job, Ending, int, int]]):
     """Notes on the board: when handlers are called, and how jobs end as the runner appends that."""
 
-    def __init__(self, board: Board, clock: Clock, send: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        clock: Clock,
+        send: Callable[[Message], None],
+        forward_chunks: Callable[[], None],
+    ) -> None:
         super().__init__()
+        self._forward_chunks = forward_chunks
         self._board = board
         self._clock = clock
         self._send = send
@@ -205,6 +229,7 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
     def append(self, one: tuple[Job, Ending, int, int]) -> None:
         """Note how a job ended, before others can take that."""
         job, ending, started_us, ended_us = one
+        self._forward_chunks()
         cell = self._cells.pop((job.id, job.fence))
         data = dump_ending(ending, started_us, ended_us)
         if len(data) > ENDING_BYTES_MAX:

@@ -20,6 +20,7 @@ from dueline.core.attempt import (
 from dueline.core.codec import pack, unpack
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.lane import Lane
+from dueline.tasks.chunks import Emitted
 from dueline.tasks.progress import Progress, ProgressReport
 from dueline.worker.assignment import Assignment
 
@@ -89,6 +90,12 @@ class Progressed(NamedTuple):
     report: ProgressReport
 
 
+class Emission(NamedTuple):
+    """Child to parent, before the endings of their handlers: chunks that were emitted."""
+
+    chunks: Sequence[Emitted]
+
+
 class Finished(NamedTuple):
     """Child to parent, after a handler, if there is no board or its cell is too small."""
 
@@ -115,6 +122,7 @@ Message = (
     | Returned
     | Started
     | Progressed
+    | Emission
     | Finished
     | Written
 )
@@ -166,6 +174,8 @@ def load(data: bytes) -> Message:
             done, total, note, meta, spent = parts[1]
             units = tuple((name, number) for name, number in spent)
             return Progressed(_claim(parts[0]), ProgressReport(done, total, note, meta, units))
+        case "Emission":
+            return Emission([Emitted(_claim(claim), *rest) for claim, *rest in parts[0]])
     claim, name, fields, *rest = parts
     return Finished(_claim(claim), _ending(name, fields), *rest)
 

@@ -6,8 +6,10 @@ from contextlib import contextmanager
 
 from dueline.core.errors import LeaseLost
 from dueline.core.job import Claim, Job
+from dueline.tasks.chunks import Emitted
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
+from dueline.worker.chunk_inbox import ChunkInbox
 
 CANCELLED = "Its end was asked for."
 """Error of a job that was cancelled after it had been claimed."""
@@ -44,9 +46,11 @@ class Controls:
       overdue: Claims of jobs that run longer than their time limits.
       stopped: Claims of jobs whose handlers are to end because the worker stops.
       is_draining: The worker stops, and waits for its handlers.
+      chunks: The partial results of handlers.
     """
 
     def __init__(self) -> None:
+        self.chunks = ChunkInbox()
         self._lost = RecentClaims()
         self.cancelled = RecentClaims()
         self.overdue = RecentClaims()
@@ -149,6 +153,10 @@ class Controls:
         """Keep a handler's last report until it is taken."""
         with self._guard:
             self._reports[claim] = report
+
+    def emit(self, emitted: Emitted) -> None:
+        """Pass a partial result on."""
+        self.chunks.emit(emitted)
 
     def take_reports(self) -> dict[Claim, ProgressReport]:
         """Return the last report of each handler that reported since the last call."""

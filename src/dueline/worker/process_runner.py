@@ -15,6 +15,7 @@ from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.child_handle import ChildHandle
 from dueline.worker.child_protocol import (
     CancelAsked,
+    Emission,
     Extended,
     Finished,
     Lost,
@@ -25,6 +26,7 @@ from dueline.worker.child_protocol import (
     Written,
     load,
 )
+from dueline.worker.chunk_inbox import ChunkInbox
 from dueline.worker.context_controls import CANCELLED, RecentClaims
 from dueline.worker.recycling import NO_RECYCLING, RecycleAfter
 from dueline.worker.runner import LostSlot
@@ -103,6 +105,7 @@ class ProcessRunner:
         self._cancelled = RecentClaims()
         self._lost = RecentClaims()
         self._reports: dict[Claim, ProgressReport] = {}
+        self.chunks = ChunkInbox()
         self._until_us: Mapping[Claim, int] = {}
         self._failed_starts = 0
         self._is_closing = False
@@ -406,6 +409,9 @@ class ProcessRunner:
                         self._ready.extendleft(reversed(waiting))
                     case Progressed(claim, report):
                         self._reports[claim] = report
+                    case Emission(chunks):
+                        for emitted in chunks:
+                            self.chunks.emit(emitted)
                     case Written(cells):
                         self._ended.extend(child.on_written(cells))
                     case Finished():

@@ -1,4 +1,4 @@
-"""Stores the progress that handlers report."""
+"""Stores the progress and the partial results that handlers report."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +12,8 @@ from dueline.core.store import NO_VERSION
 from dueline.jobs import progress_records
 from dueline.jobs.progress_records import Known
 from dueline.tasks.progress import Progress, ProgressReport
+from dueline.worker.chunk_inbox import ChunkInbox
+from dueline.worker.chunk_writer import ChunkWriter
 
 _ROUNDS_MAX: Final = 5
 _KNOWN_MAX: Final = 10_000
@@ -25,8 +27,14 @@ class ProgressReports:
     lost (rule L2).
     """
 
-    def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, ProgressReport]]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        take: Callable[[], Mapping[Claim, ProgressReport]],
+        chunks: ChunkInbox | None = None,
+    ) -> None:
         self._engine = engine
+        self._chunks = ChunkWriter(engine, ChunkInbox() if chunks is None else chunks)
         self._take = take
         self._spent: dict[Claim, Sequence[tuple[str, int]]] = {}
         self._unwritten: dict[Claim, Progress] = {}
@@ -34,7 +42,10 @@ class ProgressReports:
         self._guard = threading.Lock()
 
     def write(self, only: Collection[Claim] | None = None) -> list[Claim]:
-        """Store the last reports, of some claims or of all, in one call.
+        """Store the last reports, of some claims or of all, in one call, and all partial results.
+
+        Args:
+            only: Claims that have ended; None for all.
 
         Returns:
             The claims that were lost, since a later one has opened the record.
@@ -42,6 +53,7 @@ class ProgressReports:
         Raises:
             StoreUnavailable: The reports are kept for the next call.
         """
+        self._chunks.write(ended=only or ())
         with self._guard:
             reports = self._take()
             if reports:
@@ -81,10 +93,15 @@ class ProgressReports:
 
     def forget(self, claims: Collection[Claim]) -> None:
         """Drop unwritten reports of claims that ended or were lost."""
+        self._chunks.forget(claims)
         with self._guard:
             for claim in claims:
                 self._unwritten.pop(claim, None)
                 self._versions.pop(claim, None)
+
+    def close(self) -> None:
+        """End the thread that stores partial results."""
+        self._chunks.close()
 
     def last(self, jobs: Sequence[Job]) -> tuple[dict[JobId, Progress], list[Job]]:
         """Read the progress of jobs in earlier claims, and open their records.

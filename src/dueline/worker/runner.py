@@ -7,6 +7,7 @@ from dueline.core.attempt import Ended
 from dueline.core.job import Claim, Job
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
+from dueline.worker.chunk_inbox import ChunkInbox
 
 
 class LostSlot(NamedTuple):
@@ -54,6 +55,8 @@ class Runner(Protocol):
     def cancel(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
     def stop_by_force(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
     def reports(self) -> Mapping[Claim, ProgressReport]: ...  # noqa: D102
+    @property
+    def chunks(self) -> ChunkInbox: ...  # noqa: D102
     def waiting(self) -> int: ...  # noqa: D102
     def interrupt_overdue(self) -> None: ...  # noqa: D102
     def lost(self) -> Sequence[LostSlot]: ...  # noqa: D102

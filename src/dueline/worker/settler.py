@@ -53,6 +53,7 @@ from dueline.tasks.hooks import Hooks
 from dueline.worker.circuits import Circuits
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.effects import Effects
+from dueline.worker.hook_events import refused_by
 from dueline.worker.log import SettlementReport, log_over
 from dueline.worker.settlement_plan import Attempted, Planned, decision_of, plan
 from dueline.worker.tally import Tally
@@ -390,6 +391,13 @@ class Settler:
         before = [ended.job.id for ended in failing if ended.job.fence > 1]
         requested = cancel_requests.asked(self._engine.store, before) if before else ()
         return [_cancelled(ended) if ended.job.id in requested else ended for ended in over]
+
+    def with_refused(self, gone: list[Ended], jobs: Sequence[Job]) -> list[Ended]:
+        """Add the claimed jobs that a hook postpones or cancels to those that do not start."""
+        if self._hooks.has("claim"):
+            claims = {attempt.job.claim() for attempt in gone}
+            gone += refused_by(self._hooks, jobs, claims, self._engine.time.latest_us())
+        return gone
 
     def needs_fences(self, jobs: Sequence[Job]) -> bool:
         """Return whether a handler or a hook is given the fence of one of these jobs."""

@@ -15,6 +15,7 @@ from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
+from dueline.worker.chunk_inbox import ChunkInbox
 from dueline.worker.context_controls import CANCELLED, LEFT_RUNNING, WorkerStops
 from dueline.worker.execution import LOST_AFTER_US, Execution
 from dueline.worker.interrupt import Interrupt
@@ -311,6 +312,11 @@ class ThreadRunner:
     def reports(self) -> Mapping[Claim, ProgressReport]:
         """Return the progress that handlers reported since the last call."""
         return self._execution.controls.take_reports()
+
+    @property
+    def chunks(self) -> ChunkInbox:
+        """The partial results of its handlers."""
+        return self._execution.controls.chunks
 
     def withdraw(self, claims: Sequence[Claim]) -> list[Job]:
         """Take back those jobs whose handlers were not called yet."""

@@ -94,7 +94,7 @@ class Worker:
         times = (clock, engine.time.latest_us)
         self._gatherer = gathering(runner, settler.batch_handlers, times, self._held.marked)
         self._runner = runner = self._gatherer or runner
-        self._reports = ProgressReports(engine, runner.reports)
+        self._reports = ProgressReports(engine, runner.reports, runner.chunks)
         self._prefetched = PrefetchedJobs(self._start_early, engine.time, wakeup=wakeup)
         self._slots = Slots(runner, self._held, self._prefetched, self._gatherer)
         self._ended: list[Ended] = []  # the first ones are being settled, if any are
@@ -169,7 +169,7 @@ class Worker:
     def _close(self) -> None:
         self._beat.stop()
         parts = (self._prefetched, self._runner, self._poller, self._claimer)
-        for part in (*parts, self._settlements, self._settler):
+        for part in (*parts, self._reports, self._settlements, self._settler):
             part.close()
 
     def _end(self) -> None:
@@ -388,7 +388,7 @@ class Worker:
         """Start claimed jobs, unless they were cancelled or must wait; repeated if it fails."""
         taken = self._held.still(self._arrived)
         jobs = [job for job, _ in taken]
-        refused = self._cancellations.refused(jobs)
+        refused = self._settler.with_refused(self._cancellations.refused(jobs), jobs)
         if refused:
             gone = {attempt.job.id for attempt in refused}
             taken = [claimed for claimed in taken if claimed.job.id not in gone]

@@ -52,7 +52,12 @@ def test_each_face_has_the_options_of_the_table() -> None:
 
 
 def test_what_a_job_carries_is_in_the_table_and_on_every_face() -> None:
-    assert set(CARRIED) == set(Carried.__struct_fields__) - {"terms", "durable", "awaits"}
+    assert set(CARRIED) == set(Carried.__struct_fields__) - {
+        "terms",
+        "durable",
+        "awaits",
+        "webhook",
+    }
     for option in PASSED:
         assert option.step
         assert not option.instead
@@ -73,9 +78,11 @@ def test_the_guides_name_each_option() -> None:
 def test_the_table_says_which_options_steps_do_not_have(name: str) -> None:
     app = Dueline("memory://")
     task = app.task(name="add")(print)
+    app.webhooks(secret="x" * 16)
     with app.transaction() as tx:
         values: dict[str, Any] = {
             "unique": "k", "tx": tx, "keep": 0, "window": 5, "order_key": "k",
+            "webhook": "https://example.com",
         }  # fmt: skip
         using = task.using(**{name: values[name]})
         with pytest.raises(BadInput, match=rf"does not support .*`{name}`"):
@@ -97,7 +104,9 @@ def test_the_table_says_which_options_schedules_do_not_have(option: Option) -> N
         "unique": "k",
         "depends_on": "0" * 32,
         "order_key": "k",
+        "webhook": "https://example.com",
     }
+    app.webhooks(secret="x" * 16)
     with app.transaction() as tx:
         using = task.using(**{option.name: values.get(option.name, tx)})
         message = re.escape(f"cannot have the option `{option.name}`")

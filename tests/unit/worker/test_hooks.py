@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dueline import BadInput, Cancel, Dueline, Retry, Snooze
+from dueline import BadInput, Cancel, Dueline, JobFailed, Retry, Snooze
 from dueline.jobs.queue import Queues
-from dueline.tasks.hooks import EnqueueEvent, RanEvent, RunEvent, SettleEvent, SettleName
+from dueline.tasks.hooks import (
+    ClaimEvent,
+    EnqueueEvent,
+    RanEvent,
+    RunEvent,
+    SettleEvent,
+    SettleName,
+)
 from dueline.worker.settler import Settler
 from tests.harness.calls import call, claim_all, put
 from tests.harness.clocks import HandClock
@@ -52,6 +59,41 @@ def test_an_enqueue_is_told_before_and_after(app: Dueline) -> None:
     jobs = app.task_named("does").using(priority=3, tenant="acme").enqueue_many([("a",), ("b",)])
     assert before == [EnqueueEvent("does", "default", 3, "acme", None, 2)]
     assert [list(one.job_ids) for one in after] == [[job.id for job in jobs]]
+
+
+def test_a_hook_at_the_claim_postpones_and_cancels(app: Dueline) -> None:
+    # A6
+    seen: list[ClaimEvent] = []
+    ran: list[str] = []
+
+    @app.on("claim")
+    def judge(event: ClaimEvent) -> None:
+        seen.append(event)
+        if event.tenant == "late":
+            raise Snooze(3600)
+        if event.tenant == "stranger":
+            raise Cancel("nothing for strangers")
+        raise ValueError("that changes nothing")
+
+    app.on("before_run")(lambda event: ran.append(event.job_id))
+    task = app.task_named("does")
+    plain, late, stranger = (
+        task.using(tenant=tenant, priority=2).enqueue("do") for tenant in ("", "late", "stranger")
+    )
+    app.run_worker(burst=True)
+    assert [job.status for job in (plain, late, stranger)] == ["done", "scheduled", "cancelled"]
+    assert ran == [plain.id], "no handler of the others is called"
+    events = {event.job_id: event for event in seen}
+    assert set(events) == {plain.id, late.id, stranger.id}
+    event = events[late.id]
+    assert (event.task, event.queue, event.tenant, event.priority) == ("does", "default", "late", 2)
+    assert (event.attempt, event.fence) == (1, 1)
+    assert event.due_us <= event.claimed_us
+    with pytest.raises(JobFailed, match="nothing for strangers"):
+        stranger.result(timeout=0)
+    late.retry()
+    app.run_worker(burst=True)
+    assert [event.attempt for event in seen if event.job_id == late.id] == [1, 1]
 
 
 def test_a_hook_before_it_may_refuse_an_enqueue_and_no_other_hook_may(app: Dueline) -> None:

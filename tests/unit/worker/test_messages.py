@@ -20,10 +20,12 @@ from dueline.core.attempt import (
 )
 from dueline.core.job import Claim, Job, JobId, State, Token
 from dueline.core.lane import Lane
+from dueline.tasks.chunks import Emitted
 from dueline.tasks.progress import Progress, ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_protocol import (
     CancelAsked,
+    Emission,
     Extended,
     Finished,
     Leave,
@@ -178,6 +180,7 @@ EXAMPLES: list[Message] = [
     Returned([]),
     Started(Claim(JobId(bytes(16)), 1), 2),
     Progressed(Claim(JobId(bytes(16)), 1), ProgressReport(0, 0, "")),
+    Emission([Emitted(Claim(JobId(bytes(16)), 1), 1, 2, '"x"')]),
     Finished(Claim(JobId(bytes(16)), 1), Done(b""), 2, 3),
     Finished(Claim(JobId(bytes(16)), 1), Settled(), 2, 3),
     Written([]),

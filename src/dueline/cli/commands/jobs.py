@@ -11,13 +11,12 @@ import typer
 from dueline.admin import job_lists
 from dueline.admin.bulk_runs import Change
 from dueline.admin.filters import parse_filter, read_past
-from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.admin.job_views import details_of, summaries_of
 from dueline.admin.key_history import CallFilter, events_of_calls
 from dueline.admin.search import ENDED, IN_HISTORY, SCAN_MAX, attempts_of
-from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import change_matching, like_of
+from dueline.cli.commands.job_chunks import chunks, read_id
 from dueline.cli.errors import Exit, show_error
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import (
@@ -47,7 +46,6 @@ from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
 from dueline.core.codec import encode_result
 from dueline.core.durations import instant_text, parse_span
-from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
 from dueline.core.queue_settings import DEFAULT_QUEUE
@@ -71,6 +69,7 @@ _NO_MATCH = {
 }
 
 jobs = typer.Typer(help="Show and change jobs.")
+jobs.command()(chunks)
 
 
 @jobs.command("list")
@@ -191,14 +190,6 @@ def note_rest(count: int, *, more: bool, is_capped: bool, empty: str = NO_MATCH)
 def show(context: typer.Context, job: IdArgument) -> None:
     """Show a job: its row, arguments, progress, result and attempts."""
     show_job(context, job, state=None)
-
-
-def read_id(engine: Engine, text: str) -> JobId:
-    """Return the id of an argument, which may be its first digits.
-
-    Raises: BadInput, NotFound: it is not the id of a job, or not of one only.
-    """
-    return find_id(engine, text) if is_prefix(text) else parse_id(text)
 
 
 def show_job(context: typer.Context, job: str, *, state: State | None) -> None:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
-from dueline.web.http_api import claims, functions, jobs, operators, queues, workflows
+from dueline.web.http_api import chunks, claims, functions, jobs, operators, queues, workflows
 from dueline.web.http_api.frame import Operation
 from dueline.web.http_api.openapi import document
 from dueline.web.problems import problem_of_status
@@ -22,7 +22,7 @@ from dueline.web.security import Access, Authorize, Guard, Identity, Role
 from dueline.web.sessions import EndedSessions
 from dueline.web.site import Site
 
-MODULES: Final = (jobs, functions, workflows, queues, claims, operators)
+MODULES: Final = (jobs, chunks, functions, workflows, queues, claims, operators)
 OPERATIONS: Final[Sequence[Operation]] = tuple(op for module in MODULES for op in module.OPERATIONS)
 
 

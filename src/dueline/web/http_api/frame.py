@@ -90,6 +90,7 @@ class Operation:
       status: Status of a success.
       bytes_max: Maximum size of the body.
       is_keyed: Whether it takes an Idempotency-Key.
+      media: Media type of a success; another one than JSON is not described further.
     """
 
     method: Literal["GET", "POST"]
@@ -102,6 +103,7 @@ class Operation:
     status: int = 200
     bytes_max: int = BODY_BYTES_MAX
     is_keyed: bool = False
+    media: str = "application/json"
 
     def route(self) -> Route:
         """Return the route."""
@@ -159,6 +161,7 @@ def operation(
     status: int = 200,
     bytes_max: int = BODY_BYTES_MAX,
     is_keyed: bool = False,
+    media: str = "application/json",
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Declare an operation; its function's docstring is its description.
 
@@ -169,6 +172,7 @@ def operation(
         status: Status of a success.
         bytes_max: Maximum size of the body.
         is_keyed: Whether it takes an Idempotency-Key.
+        media: Media type of a success.
     """
 
     def declare(function: Callable[..., Any]) -> Operation:
@@ -184,6 +188,7 @@ def operation(
             status,
             bytes_max,
             is_keyed,
+            media,
         )
 
     return declare

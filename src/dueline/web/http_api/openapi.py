@@ -13,6 +13,7 @@ from dueline.web.http_api.idempotency import KEY_CHARACTERS_MAX
 from dueline.web.problems import Problem
 
 _REFERENCE: Final = "#/components/schemas/{name}"
+JSON: Final = "application/json"
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _PATH_SCHEMAS: Final[Mapping[str, dict[str, Any]]] = {
     "id": {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "Id of the job."},
@@ -37,7 +38,8 @@ def document(operations: Sequence[Operation], *, server: str) -> dict[str, Any]:
         operations: The operations.
         server: Path below which they are.
     """
-    kinds = [kind for op in operations for kind in (op.body, op.answer) if kind is not None]
+    kinds = [op.body for op in operations if op.body is not None]
+    kinds += [op.answer for op in operations if op.media == JSON]
     kinds += [op.query for op in operations if op.query is not None]
     _, schemas = msgspec.json.schema_components([*kinds, Problem], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
@@ -69,7 +71,7 @@ def _described(op: Operation, schemas: Mapping[str, Any]) -> dict[str, Any]:
         "description": f"{' '.join(rest.split())} Needs the role {roles}.".strip(),
         "parameters": [*_path_parameters(op), *_query_parameters(op, schemas), *_headers(op)],
         "responses": {
-            str(op.status): {"description": "Success.", "content": _content(op.answer)},
+            str(op.status): {"description": "Success.", "content": _answer(op)},
             "default": {
                 "description": "What went wrong.",
                 "content": {"application/problem+json": {"schema": _schema(Problem)}},
@@ -87,8 +89,12 @@ def _schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401  (a type)
     return schema
 
 
+def _answer(op: Operation) -> dict[str, Any]:
+    return _content(op.answer) if op.media == JSON else {op.media: {"schema": {"type": "string"}}}
+
+
 def _content(kind: Any) -> dict[str, Any]:  # noqa: ANN401  (a type)
-    return {"application/json": {"schema": _schema(kind)}}
+    return {JSON: {"schema": _schema(kind)}}
 
 
 def _path_parameters(op: Operation) -> list[dict[str, Any]]:

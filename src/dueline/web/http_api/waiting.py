@@ -48,7 +48,7 @@ class _Waiting:
                 self._count -= 1
 
 
-_waiting: Final = _Waiting()
+waiting: Final = _Waiting()
 
 
 async def poll(
@@ -69,7 +69,7 @@ async def poll(
         return found
     loop = asyncio.get_running_loop()
     end_s, step_s = loop.time() + wait_s, _FIRST_S
-    with _waiting.one_more():
+    with waiting.one_more():
         while (left_s := end_s - loop.time()) > 0:
             await asyncio.sleep(min(step_s, left_s))
             step_s = min(_LAST_S, step_s * _GROWTH)

@@ -98,6 +98,7 @@ def show_job(request: Request) -> Response:
         arguments=redaction.arguments(details.arguments, site.parameters(one.task)),
         result=redaction.value(details.result),
         headers=redaction.value(dict(details.carried.headers)),
+        chunks=[redaction.value(json.loads(chunk.data)) for chunk in details.chunks],
         explanation=None if one.state == "done" else site.admin.explain(one.id),
         gantt=spans(details, site.now_us()),
         can_delete=one.state == "dead",
