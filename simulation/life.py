@@ -9,7 +9,7 @@ from simulation.data import Data, kind_of
 from simulation.green import planted
 from simulation.people import Town
 from simulation.scenario import Scenario, scenario_of
-from simulation.shop import RunLog, Shop, opened
+from simulation.shop import RunLog, Shop, opened, shop_here
 from simulation.tape import Tape
 from simulation.verdict import Judged, judged, raised_by, stalled
 from simulation.world import BEGIN_US, Endless, World
@@ -73,6 +73,7 @@ def lived(
     )
     town = Town(world, scenario, diary, data.reach, seed=seed)
     with planted(world), opened(open_shop(world, diary)):
+        shop_here().engine_here = town.engine_here
         try:
             begin(town)
             is_drained = lead(world, scenario.lasts_us, lambda: _has_ended(town, data, diary))

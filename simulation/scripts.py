@@ -129,6 +129,7 @@ SCRIPTS: Mapping[str, Script] = {
     "dead": Script(fated("fails for good", "done")),
     "killed": Script(fated("kills", "done"), workers=2),
     "once": Script(fated("kills", "fails", "done"), replace(SETTINGS, deliver="at_most_once")),
+    "section": Script(fated("in a section", "killed in a section", "done"), workers=2),
     "expired": Script(expire, slots=1),
     "replaced": Script(unique("replace")),
     "brought forward": Script(unique("earliest")),

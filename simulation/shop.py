@@ -7,6 +7,7 @@ from typing import Any
 
 from checker.journal import Event
 from dueline.core.call_options import read_options
+from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Context, Handler
@@ -22,6 +23,13 @@ TOOK_US = (20_000, 1_000, 150_000, 700_000, 2_500_000, 7_000_000, 14_000_000)
 FATES = ("done", "done", "done", "done", "done", "done", "fails", "fails for good", "snoozes",
          "cancels", "kills", "kills")  # fmt: skip
 
+IN_SECTIONS = {
+    "in a section": "done",
+    "fails in a section": "fails",
+    "killed in a section": "kills",
+}
+"""What happens in a section that must not repeat, by the fate of the job."""
+
 SPARED_FENCE = 3
 """From this claim on, no job snoozes or kills its process."""
 
@@ -32,6 +40,7 @@ class RunLog:
     def __init__(self) -> None:
         """Start empty."""
         self.events: list[Event] = []
+        self.sections: list[str] = []  # a job for each section that began
         self.acknowledged: set[str] = set()
 
     def of(self, process: Process) -> "Pen":
@@ -91,6 +100,7 @@ class Shop:
         """Take the world, and the log of starts."""
         self._world = world
         self._diary = diary
+        self.engine_here: Callable[[], Engine] = _no_engine
 
     def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
         """Record the start, take some time, and end as drawn."""
@@ -100,8 +110,20 @@ class Shop:
         Pen(self._diary, process).write(eventer(world, process)(type="ok", f="start", **told))
         world.say(f"starts {number}")
         world.sleep(took_us)
+        if fate in IN_SECTIONS:
+            with context.not_repeatable():
+                self._diary.sections.append(context.job_id.hex())
+                world.sleep(took_us)
+                self._end(context, number, IN_SECTIONS[fate])
         if world.is_healed:
             return number
+        self._end(context, number, fate)
+        return number
+
+    def _end(self, context: Context, number: int, fate: str) -> None:
+        """Raise what a fate says, or kill the process."""
+        world = self._world
+        process = world.here()
         if fate == "fails" and context.attempt == 1:
             raise RuntimeError("fails once")
         if fate == "fails for good":
@@ -114,7 +136,6 @@ class Shop:
             world.tell(process.name, f"job {number}", "kills its process")
             world.kill(process)
             raise Died
-        return number
 
 
 _OPEN: list[Shop] = []
@@ -130,7 +151,16 @@ def work(context: Context, *call: Any) -> int:  # noqa: ANN401  (steps have more
     return shop_here().work(context, *call)
 
 
-TASKS: Mapping[str, Handler] = {"work": Handler(work, name="work", retry=RETRY, timeout_us=None)}
+def _no_engine() -> Engine:
+    raise AssertionError("the run has no sections")
+
+
+TASKS: Mapping[str, Handler] = {
+    "work": Handler(
+        work, name="work", retry=RETRY, timeout_us=None,
+        engine_of=lambda: shop_here().engine_here(),
+    )
+}  # fmt: skip
 """Created once, because reading a signature takes longer than running many jobs."""
 
 
