@@ -217,13 +217,13 @@ def test_a_worker_pauses_and_probes() -> None:
             sleep(0.01)
             raise ValueError(number)
 
-    act.enqueue_many([(number,) for number in range(200)])
+    act.enqueue_many([(number,) for number in range(60)])
     with app.worker(concurrency=1):
         wait_for(lambda: app.queues.engine.catalog.settings("default").paused_tasks, "the pause")
         count = len(ran)
-        assert count < 200
+        assert count < 60
         broken[0] = False
-        wait_for(lambda: len(ran) == 200, "the probe")
+        wait_for(lambda: len(ran) == 60, "the probe")
     app.close()
 
 

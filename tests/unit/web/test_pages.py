@@ -20,11 +20,13 @@ from dueline.coordination.worker_requests import requests_in
 from dueline.core.codec import encode
 from dueline.core.durations import exact_text
 from dueline.core.job import JobId
+from dueline.core.store import NO_VERSION
 from dueline.foresight import alert_monitor
 from dueline.foresight.alert_engine import Note
 from dueline.foresight.alerts import Alert, Condition
-from dueline.jobs import attempt_lines
+from dueline.jobs import attempt_lines, circuit_records
 from dueline.jobs.cancel_requests import inbox
+from dueline.jobs.circuit_records import Circuit
 from dueline.jobs.pauses import pause
 from dueline.jobs.queue import EnqueueRequest
 from dueline.streams.groups import register
@@ -427,3 +429,10 @@ def test_a_dead_job_is_done_with_a_result(shop: Shop, admin: Visitor) -> None:
         in admin.post(f"{path}/settle", {"value": '"by hand"'}, follow=True).text
     )
     assert shop.app.job(shop.dead).result(timeout=0) == "by hand"
+
+
+def test_a_queue_names_its_tasks_that_paused_themselves(shop: Shop, admin: Visitor) -> None:
+    assert "paused by itself" not in admin.text("/queues/mail")
+    engine, circuit = shop.app.queues.engine, Circuit(opened_us=1, failed=5, of=10, probe_us=2)
+    circuit_records.write(engine, "mail", "shop.send", circuit, NO_VERSION)
+    assert "shop.send is paused by itself: 5 of its last 10 attempts" in admin.text("/queues/mail")
