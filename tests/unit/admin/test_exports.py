@@ -14,13 +14,15 @@ from dueline.admin.exports.files import MANIFEST, Manifest, Reader
 from dueline.admin.exports.importer import Imported, Importer
 from dueline.admin.exports.lines import Digest, JobLine
 from dueline.core.attempt import Outcome
+from dueline.core.call_options import CallOptions, OrderPlace
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, Conflict, DuelineError, StoreUnavailable
 from dueline.core.features import FROZEN, names_of
 from dueline.core.job import JobId
 from dueline.core.store import Row
-from dueline.jobs import results
+from dueline.jobs import orders, results
 from dueline.jobs.explain import explain
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Timing, all_stored
@@ -350,3 +352,18 @@ def test_lines_are_readable(stage: Stage) -> None:
         if line["kind"] == "record" and (line["partition"], line["key"]) == ("queues", "w")
     )  # fmt: skip
     assert json.loads(settings["value"])["is_paused"]
+
+
+def test_jobs_keep_their_places_in_the_orders_of_keys(stage: Stage) -> None:
+    """Also those that were released (T16)."""
+    opts = CallOptions(order=OrderPlace("a")).to_bytes()
+    old = stage.old.queues
+    first, second = old.enqueue(EnqueueRequest("q", "work", 0, [b"[1]", b"[2]"], opts=opts))
+    stage.export()
+    stage.load()
+    engine = stage.new.queues.engine
+    row = orders.first_of(engine, "q", "a")
+    assert row is not None
+    assert row.id == first.id
+    turns = orders.judge(engine, list(engine.jobs_of("q")))
+    assert {job_id: turn.first.id for job_id, turn in turns.items()} == {second.id: first.id}
