@@ -147,3 +147,15 @@ def test_a_paused_function_that_began_can_be_cancelled(app: Dueline) -> None:
     function.cancel()
     burst(app)
     assert function.status == "cancelled"
+
+
+def test_a_paused_job_blocks_its_order_key_and_goes_on_in_its_turn(app: Dueline) -> None:
+    task = app.task_named("work").using(order_key="k")
+    first, second, third = (task.enqueue(name) for name in "abc")
+    second.pause()
+    burst(app)
+    assert [job.status for job in (first, second, third)] == ["done", "paused", "scheduled"]
+    second.resume()
+    assert second.status == "ready"  # its turn has come meanwhile
+    burst(app)
+    assert second.status == "done"

@@ -1,6 +1,6 @@
 """Rows of jobs that are paused one by one, see `job_pauses`."""
 
-from dueline.core.call_options import awaited_by, durable_place, read_options
+from dueline.core.call_options import read_options
 from dueline.core.engine import Engine
 from dueline.core.job import PAUSED_US, Job
 from dueline.core.lane import bucket_of
@@ -18,11 +18,10 @@ def resumed(engine: Engine, row: Job) -> bool:
 
 def _may_be_released(row: Job, at_us: int) -> bool:
     """Return whether a row waited for others at a place, so that it may have missed its release."""
-    step, place = read_options(row.opts).step, durable_place(row)
-    return (
-        awaited_by(row) is not None
-        or (step is not None and 0 < step.parked_us == at_us)
-        or (place is not None and 0 < place.parked_us == at_us)
+    options = read_options(row.opts)
+    places = options.step, options.durable, options.order
+    return options.awaits is not None or any(
+        place is not None and 0 < place.parked_us == at_us for place in places
     )
 
 
