@@ -107,9 +107,15 @@ def test_code_is_named_by_the_function_that_calls(url: str) -> None:
     # V13, rule O3
     app = app_on(url)
     job = app.task_named("fail").using(after=60).enqueue(1)
+    job.pause()
+    job.resume()
     job.cancel()
     here = f"{__name__}.test_code_is_named_by_the_function_that_calls"
-    assert events(app, job) == [f"cancelled: cancelled by {here} (code)"]
+    assert events(app, job) == [
+        f"noted: paused by {here} (code)",
+        f"noted: resumed by {here} (code)",
+        f"cancelled: cancelled by {here} (code)",
+    ]
     app.pause("default", tenant="acme")
     (action,) = app.admin.actions()
     assert (action.who, action.door) == (here, "code")

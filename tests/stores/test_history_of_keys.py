@@ -40,6 +40,10 @@ def test_jobs_are_found_by_the_key_and_the_header_that_they_had(url: str, histor
         (job, outcome) for job in traced for outcome in ends
     }
     assert found(app, CallFilter("acct-8", ("trace", "a"))) == []
+    ordered = [add.using(order_key="acct-9").enqueue(n) for n in range(2)]
+    app.run_worker(burst=True)
+    last = {job for job, outcome in found(app, CallFilter(order="acct-9")) if outcome == "done"}
+    assert last == {job.id for job in ordered}
     assert {job for job, _ in found(app, CallFilter("acct-8", ("trace", "b")))} == {other.id}
     shown: dict[str, dict[str, str]] = {}
     reader = app.events("default")

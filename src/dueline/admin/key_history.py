@@ -1,4 +1,4 @@
-"""The history of jobs by what their calls had: a unique key, or a header."""
+"""The history of jobs by what their calls had: a unique key, an order key, or a header."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,17 +20,20 @@ KEEPS_OPTIONS: Final = ("all", "arguments")
 class CallFilter:
     """Which calls: None matches any.
 
-    unique: the unique key, with arguments filled in. header: a header and its value.
+    unique, order: the unique key and the order key, with arguments filled in. header: a header and
+    its value.
     """
 
     unique: str | None = None
     header: tuple[str, str] | None = None
+    order: str | None = None
 
     def fits(self, options: CallOptions) -> bool:
         """Return whether a call with these options matches."""
-        key = "" if options.unique is None else options.unique.key
+        unique = None if options.unique is None else options.unique.key
+        order = None if options.order is None else options.order.key
         is_header = self.header is None or self.header in options.headers
-        return self.unique in (None, key) and is_header
+        return self.unique in (None, unique) and self.order in (None, order) and is_header
 
 
 def options_of(event: Attempt) -> CallOptions | None:

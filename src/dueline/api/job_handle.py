@@ -332,7 +332,7 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist.
             Conflict: The job runs, is dead or has ended.
         """
-        job_pauses.pause(self._queues, self._id)
+        job_pauses.pause(acting(self._queues), self._id)
 
     def resume(self) -> None:
         """Return a paused job to its place: if its time has passed, it is due now.
@@ -341,7 +341,7 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist.
             Conflict: The job is not paused.
         """
-        job_pauses.resume(self._queues, self._id)
+        job_pauses.resume(acting(self._queues), self._id)
 
     def retry(self) -> None:
         """Run the job as soon as possible, even if it is a dead-letter job.

@@ -219,6 +219,7 @@ def history(
     job: Annotated[str | None, argument("ID", "Id of the job, or its first digits.")] = None,
     *,
     unique: Annotated[str | None, option("KEY", "Jobs of this unique key instead.")] = None,
+    key: Annotated[str | None, option("KEY", "Jobs of this order key instead.")] = None,
     header: Annotated[
         str | None, option("NAME=VALUE", "Jobs with this header instead, such as a trace.")
     ] = None,
@@ -235,13 +236,15 @@ def history(
 
     Example: dueline jobs history --unique hello:ann@example.org -q mail
     """
-    if (job is None) == (unique is None and header is None):
+    if (job is None) == (unique is None and key is None and header is None):
         raise BadInput(
-            "Pass either an id, or --unique or --header.",
+            "Pass either an id, or --unique, --key or --header.",
             hint="Use `dueline jobs history ID`, or `dueline jobs history --unique KEY`.",
         )
     if job is None:
-        _history_of_calls(context, unique, header, queue, since)
+        pairs = read_pairs([header], "header") if header is not None else {}
+        like = CallFilter(unique, next(iter(pairs.items()), None), key)
+        _history_of_calls(context, like, queue, since)
         return
     with session_of(context).queues() as queues:
         job_id = read_id(queues.engine, job)
@@ -259,11 +262,9 @@ def history(
 
 
 def _history_of_calls(
-    context: typer.Context, unique: str | None, header: str | None, queue: str | None, since: str
+    context: typer.Context, like: CallFilter, queue: str | None, since: str
 ) -> None:
     """List the events of the jobs of a key or header."""
-    pairs = read_pairs([header], "header") if header is not None else {}
-    like = CallFilter(unique, next(iter(pairs.items()), None))
     with session_of(context).queues() as queues:
         since_us = read_since_us(since, queues.engine.time.latest_us())
         past = events_of_calls(queues.engine, like, queue, since_us=since_us, limit=LIMIT_MAX)
