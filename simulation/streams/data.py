@@ -25,7 +25,7 @@ from dueline.streams import groups
 from simulation.clocks import StoreClock
 from simulation.link import Link
 from simulation.streams.ledger import Ledger, Place, Watched
-from simulation.streams.scenario import GROUPS, STREAM
+from simulation.streams.scenario import GROUPS, STREAM, TASK_GROUP
 from simulation.wires import stepped, wired
 from simulation.world import World
 from tests.harness.cluster import Cluster
@@ -60,7 +60,7 @@ class Data:
         tables[trimming.partition_of(STREAM)] = ledger.going()
         tables[groups.groups_at(STREAM)] = ledger.registered()
         tables[ELECTIONS] = ledger.leases(ELECTIONS)
-        for group in GROUPS:
+        for group in (*GROUPS, TASK_GROUP):
             scope = groups.leases_at(STREAM, group)
             tables[scope] = ledger.leases(scope)
             tables[groups.checkpoints_at(STREAM, group)] = ledger.checkpoints(group)

@@ -1,12 +1,14 @@
 """Record of a stream's run: events of processes, and observed writes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dueline.coordination.leases import Grant
 from dueline.core.codec import decode
+from dueline.core.ids import derived
 from dueline.core.store import Put
+from simulation.streams.scenario import TASK_GROUP
 
 Told = tuple[str, int]
 """An event as its producer knows it: its series (a producer's events of one key), and which."""
@@ -223,6 +225,18 @@ class Ledger:
             for told, place in self._owed(group)
             if told not in self.produced[group]
         ]
+
+    def undelivered(self, jobs: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the jobs of events, as verdict and story.
+
+        Args: jobs: how many rows there are, by the id of the job.
+        """
+        for told, place in self._owed(TASK_GROUP):
+            job = derived(TASK_GROUP.encode() + b"\0" + bytes.fromhex(place.id), 0).hex()
+            if not jobs[job]:
+                yield "missed", f"{_text(told)}, acknowledged at {place}, has no job"
+            if jobs[job] > 1 and told not in self.unsure:
+                yield "doubled", f"{_text(told)} of {place} has {jobs[job]} jobs"
 
     def _owed(self, group: str) -> Iterator[tuple[Told, Place]]:
         """Return acknowledged events that were not deleted before a group began."""

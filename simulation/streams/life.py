@@ -56,6 +56,8 @@ def _missing(town: Town, ledger: Ledger) -> list[str]:
     found = ledger.waiting(town.groups)
     if not found and not town.scenario.is_stepped:
         found = ledger.unproduced(town.groups)
+    if not found and town.scenario.delivers:
+        found = [story for verdict, story in ledger.undelivered(town.jobs()) if verdict == "missed"]
     return found
 
 
@@ -66,3 +68,6 @@ def _judge(town: Town, scenario: Scenario, ledger: Ledger) -> None:
     if not scenario.is_stepped:
         for story in ledger.unproduced(town.groups)[:SHOWN_MAX]:
             ledger.blame("unproduced", story)
+    if scenario.delivers:
+        for verdict, story in list(ledger.undelivered(town.jobs()))[:SHOWN_MAX]:
+            ledger.blame(verdict, story)

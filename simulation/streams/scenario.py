@@ -8,6 +8,13 @@ from simulation.tape import Tape
 
 STREAM = "s"
 GROUPS = ("bill", "mail")
+TASK_GROUP = "task ship"
+"""Group of a task, for each event of which a job is inserted."""
+
+QUEUE = "parcels"
+QUEUE_SHARDS = (1, 4, 2)
+"""Shards of the queue of these jobs, one number after the other."""
+
 KEYS = ("ant", "bee", "cat", "dog", None)
 
 STALL_US = 300 * SECOND_US
@@ -24,7 +31,7 @@ class Scenario(NamedTuple):
     how many shards a member handles at once. keep_us: how long events are kept, 0 for ever.
     stalls: producers stand still for STALL_US. is_skewed: wall clocks are off by SKEWS_US.
     lasts_us: how long there are accidents. hears: members are woken. cuts: into how many shards
-    the stream is cut, one time after the other.
+    the stream is cut, one time after the other. delivers: members insert jobs for a task, too.
     """
 
     is_stepped: bool
@@ -46,6 +53,7 @@ class Scenario(NamedTuple):
     drifts: bool
     lasts_us: int
     cuts: tuple[int, ...]
+    delivers: bool = False
 
 
 def scenario_of(seed: int, tape: Tape) -> Scenario:
@@ -71,4 +79,5 @@ def scenario_of(seed: int, tape: Tape) -> Scenario:
         drifts=tape.pick(2) == 1,
         lasts_us=(10 + 5 * tape.pick(5)) * SECOND_US + (STALL_US if stalls else 0),
         cuts=((), (), (7, 3), (3,), (1, 7))[tape.pick(5)],
+        delivers=seed % 3 == 0,  # not of the tape, whose choices stay those of the other lives
     )

@@ -1,19 +1,23 @@
 """Processes of a stream's run: producers, members of groups and monitors."""
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
+from dueline.api import deliveries
 from dueline.api.maintenance import tasks_of
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.codec import encode
+from dueline.core.codec import JSON, encode
 from dueline.core.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
+from dueline.core.job import Job, JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Put, Row
 from dueline.core.wakeup import LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.jobs.transaction import transaction
 from dueline.monitor.monitor import Monitor
 from dueline.streams.batch import Batch, ConsumerOptions
@@ -23,13 +27,23 @@ from dueline.streams.event import Event
 from dueline.streams.groups import leases_at
 from dueline.streams.stream import Stream, channel
 from dueline.tasks.handler import Handler
-from simulation.clocks import ProcessClock
+from simulation.clocks import ProcessClock, StoreClock
 from simulation.link import Link
 from simulation.people import AGAIN_US, BETWEEN_US, DRIFTS_PPM, SeededIds
 from simulation.producing import Left, Producers
 from simulation.streams.data import Data, product_key, products_at
 from simulation.streams.ledger import Ledger, Place, Told
-from simulation.streams.scenario import GROUPS, KEYS, SKEWS_US, STALL_US, STREAM, Scenario
+from simulation.streams.scenario import (
+    GROUPS,
+    KEYS,
+    QUEUE,
+    QUEUE_SHARDS,
+    SKEWS_US,
+    STALL_US,
+    STREAM,
+    TASK_GROUP,
+    Scenario,
+)
 from simulation.world import BEGIN_US, Process, World
 
 TOOK_US = (1_000, 20_000, 200_000, 3_000_000, 12_000_000)
@@ -114,6 +128,14 @@ class Town:
     def wait(self) -> None:
         """Wait until the store is available again."""
         self.world.sleep(AGAIN_US)
+
+    def jobs(self) -> Counter[str]:
+        """Count the rows of the jobs that were inserted for events, by id."""
+        engine = open_engine(
+            self._data.store, clock=StoreClock(self.world), ids=SeededIds("judge"),
+            defaults=QueueSettings(), wakeups=NoWakeups(),
+        )  # fmt: skip
+        return Counter(row.id.hex() for row in engine.jobs_of(QUEUE))
 
     # Producers
 
@@ -265,10 +287,50 @@ class Town:
             )
             loop.start()
             loops.append(loop)
+        if self.scenario.delivers:
+            loops.append(self._deliver(host, process))
         for loop in loops:
             while not loop.join(1.0):
                 self.world.sleep(SECOND_US)
         process.is_dead = True
+
+    def _deliver(self, host: Host, process: Process) -> ConsumerThreads:
+        """Start what inserts a job for each event."""
+        member = Deliverer(
+            host.queues.engine,
+            host.clock,
+            process.name,
+            stream=STREAM,
+            settings=host.stream.look,
+            group=TASK_GROUP,
+            terms=ConsumerOptions(self.scenario.batch, self.scenario.ttl_us, is_trusted=True),
+            owner=host,
+        )
+        loop = ConsumerThreads(
+            member,
+            partial(self._insert, host, member),
+            ttl_us=self.scenario.ttl_us,
+            threads=1,
+            wakeups=self._wakeups,
+            channel=channel(STREAM),
+            tidy=host.stream.expire,
+        )
+        loop.start()
+        return loop
+
+    def _insert(self, host: Host, member: "Deliverer", batch: Batch) -> None:
+        tape, catalog = self.world.tape, host.queues.engine.catalog
+        if tape.is_rare(4):
+            with suppress(DuelineError):  # new jobs are in other lanes from now on
+                catalog.configure(QUEUE, shards=QUEUE_SHARDS[tape.pick(len(QUEUE_SHARDS))])
+
+        def new(_event: Event, job_id: JobId, body: bytes) -> Job:
+            call = EnqueueRequest(QUEUE, "ship", JSON, [body], job_ids=[job_id])
+            (row,) = host.queues.rows(call)
+            return row
+
+        jobs = deliveries.jobs_of(host.queues.engine, batch, TASK_GROUP, new)
+        member.commit_with(batch, jobs, host.queues.engine.store)
 
     # Monitors
 
@@ -294,6 +356,13 @@ class Town:
             with suppress(DuelineError):
                 wait_us = monitor.step()
             self.world.sleep(max(wait_us, SECOND_US // 10))
+
+
+class Deliverer(Consumer):
+    """A member whose batches are committed with their jobs, by their handler."""
+
+    def commit(self, batch: Batch) -> None:
+        """Do nothing: the handler has committed."""
 
 
 class Clerk:

@@ -1,18 +1,19 @@
 """Rules of topics, broken."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from dueline.api import deliveries
-from dueline.api.deliveries import Deliveries
 from dueline.api.topics import TopicMethods
+from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.store import Commit, Store
 from dueline.jobs.decisions import Decision
 from dueline.streams import consumer, topics
 from dueline.streams.batch import Batch
+from dueline.streams.dead_letters import Note
 
 Patch = pytest.MonkeyPatch
 
@@ -26,15 +27,19 @@ def subscribers_read_all_topics(patch: Patch) -> None:
 
 
 def a_repeat_plans_anew(patch: Patch) -> None:
-    make = Deliveries._jobs
+    make = deliveries.jobs_of
 
-    def make_anew(self: Deliveries, subscriber: object, batch: Batch) -> list[Job]:
-        kept, batch.hold.note = batch.hold.note, type(batch.hold.note)()
-        jobs = make(self, subscriber, batch)  # type: ignore[arg-type]
+    def make_anew(engine: Engine, batch: Batch, group: str, new: Callable[..., Job]) -> list[Job]:
+        kept, batch.hold.note = batch.hold.note, Note()
+        jobs = make(engine, batch, group, new)
         batch.hold.note = kept
         return jobs
 
-    patch.setattr(Deliveries, "_jobs", make_anew)
+    patch.setattr(deliveries, "jobs_of", make_anew)
+
+
+def a_copy_is_another_row(patch: Patch) -> None:
+    patch.setattr(deliveries, "as_inserted", lambda row: row._replace(pos_us=row.pos_us + 1))
 
 
 def ids_are_random(patch: Patch) -> None:

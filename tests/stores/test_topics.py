@@ -129,3 +129,19 @@ def test_a_call_that_fails_loses_and_doubles_nothing(
         clock = HandClock()
         if not disturbed(store_on(kind, tmp_path, clock), clock, number, fault):
             break
+
+
+@pytest.mark.parametrize("kind", ["memory", "steps"])
+def test_an_event_that_comes_twice_is_one_job(kind: str, tmp_path: Path) -> None:
+    clock = HandClock()
+    shop = TopicShop(store_on(kind, tmp_path, clock), clock)
+    shop.app.stream("topics", shards=2)
+    row = shop.app.publish("user.created", 1).row
+    shop.deliver()
+    shop.app.engine.catalog.configure("default", shards=4)
+    clock.advance(EXPIRED_S)
+    shop.app.engine.store.append([row._replace(shard=1 - row.shard)])  # as after resharding
+    shop.deliver()
+    assert shop.waiting() == {("welcome", "[1]"): 1, ("audit", "[1]"): 1}
+    for read in shop.app.stream("topics").lag("task welcome"):
+        assert read.read == 1

@@ -67,7 +67,12 @@ class CoordinationMethods(Connection):
     # Streams
 
     def stream(
-        self, name: str, *, shards: int | None = None, keep: timedelta | float | None = None
+        self,
+        name: str,
+        *,
+        shards: int | None = None,
+        keep: timedelta | float | None = None,
+        keep_bytes: int | None = None,
     ) -> Stream:
         """Return a stream: an append-only log that consumer groups read.
 
@@ -77,12 +82,14 @@ class CoordinationMethods(Connection):
                 Cassandra, when the stream is created.
             keep: Minimum duration that events are kept, a timedelta or seconds; forever by
                 default. Events that a registered group has not read are kept in any case.
+            keep_bytes: Size of the events above which the oldest are removed, by minutes, if no
+                registered group needs them; no limit by default.
 
         Raises:
             BadInput: The name or a value is out of range.
         """
         known = self._streams.get(name)
-        if known is None or shards is not None or keep is not None:
+        if known is None or (shards, keep, keep_bytes) != (None, None, None):
             keep_us = None if keep is None else asked_span_us(keep, "keep")
             made = Stream(
                 lambda: self.engine,
@@ -91,6 +98,7 @@ class CoordinationMethods(Connection):
                 join=self.join,
                 shards=shards,
                 keep_us=keep_us,
+                keep_bytes=keep_bytes,
             )
             if known is not None:
                 made.consumers.update(known.consumers)

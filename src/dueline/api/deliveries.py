@@ -7,17 +7,19 @@ members of its group: the one that holds a shard inserts a job for each event.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from dueline.api.maps import NO_KEYS
 from dueline.api.task import Using
 from dueline.coordination.leases import BEATS_A_TTL
-from dueline.core.clock import SECOND_US, Clock
+from dueline.core.clock import DAY_US, SECOND_US, Clock
 from dueline.core.codec import JSON, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, DuelineError
-from dueline.core.ids import derived
+from dueline.core.ids import created_us, derived
 from dueline.core.job import Job, JobId
+from dueline.core.lane import bucket_of
 from dueline.core.limit_names import limits_of_call
 from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
@@ -159,7 +161,9 @@ class Deliveries:
             batch = member.poll(shard)
             if batch is None:
                 return False
-            jobs = self._jobs(subscriber, batch)
+            jobs = jobs_of(
+                self._engine, batch, subscriber.group, partial(self._row, subscriber.task)
+            )
             tells_all = self._engine.catalog.settings(jobs[0].lane.queue).tells_all
             store = self._engine.recording_store if tells_all else self._engine.store
             member.commit_with(batch, jobs, store)
@@ -170,20 +174,6 @@ class Deliveries:
         finally:
             member.end(shard)
         return True
-
-    def _jobs(self, subscriber: _Subscriber, batch: Batch) -> list[Job]:
-        """Return a row for each event: as planned before, or a new one."""
-        plan = batch.hold.note.plan
-        planned = {} if plan is None else {job.id: job for job in plan.jobs}
-        jobs = []
-        for event in batch.events:
-            job_id = job_id_of(subscriber.group, event)
-            body = encode([event.value])
-            row = planned.get(job_id)
-            if row is None:
-                row = self._row(subscriber.task, event, job_id, body)
-            jobs.append(row._replace(body=body))
-        return jobs
 
     def _row(self, task: Using[..., Any], event: Event, job_id: JobId, body: bytes) -> Job:
         """Return the row of a new job; its argument is not checked, and may fit no handler."""
@@ -197,6 +187,51 @@ class Deliveries:
         request = using._request((JSON, [body], NO_KEYS, limits))  # noqa: SLF001  (of this package)
         (row,) = self._app.queues.rows(request._replace(job_ids=[job_id]))
         return row
+
+
+def jobs_of(
+    engine: Engine, batch: Batch, group: str, new: Callable[[Event, JobId, bytes], Job]
+) -> list[Job]:
+    """Return a row for each event of a batch: as planned or stored before, or a new one.
+
+    An event may come twice, from two shards, with the same id (rule F3). Its second row is then the
+    first one: as it is stored, or with the same key, since its time is that of the event.
+
+    Args:
+      engine: The engine.
+      batch: The events.
+      group: The group of the task.
+      new: Makes a row from an event, the id of the job and its body.
+    """
+    ids = [job_id_of(group, event) for event in batch.events]
+    stored = [row for row in engine.store.find(ids) if row is not None]
+    known = {row.id: as_inserted(row) for row in stored}
+    plan = batch.hold.note.plan
+    known |= {} if plan is None else {row.id: row for row in plan.jobs}
+    jobs = []
+    for event, job_id in zip(batch.events, ids, strict=True):
+        body = encode([event.value])
+        row = known.get(job_id) or _at_time(engine, new(event, job_id, body), event)
+        jobs.append(row._replace(body=body))
+    return jobs
+
+
+def as_inserted(row: Job) -> Job:
+    """Return a row as it was before any claim."""
+    return Job(*row[:10], row.pos_us)
+
+
+def _at_time(engine: Engine, row: Job, event: Event) -> Job:
+    """Return a new row with the time of its event; the id of an event has it to the microsecond."""
+    at_us, event_id = event.row.at_us, event.row.id
+    called_us = created_us(JobId(event_id)) + ((int.from_bytes(event_id[6:8]) & 0xFFF) * 1000 >> 12)
+    if not 0 <= at_us - called_us <= DAY_US:  # the id was made elsewhere
+        called_us = at_us
+    bucket = bucket_of(called_us, engine.catalog.settings(row.lane.queue).width_us)
+    return row._replace(
+        lane=row.lane._replace(bucket=bucket), pos_us=called_us, due_us=called_us,
+        enqueued_us=called_us, at_us=called_us,
+    )  # fmt: skip
 
 
 def job_id_of(group: str, event: Event) -> JobId:

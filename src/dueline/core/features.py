@@ -45,7 +45,21 @@ ORDERS: Final = "order keys"
 WEBHOOKS: Final = "webhooks"
 """Named before the first job with a webhook: older versions would end it and tell nobody."""
 
-KNOWN: Final = frozenset({BASE, FUNCTIONS, DEPENDENCIES, NEEDS, SECTIONS, ORDERS, WEBHOOKS})
+STREAM_SIZES: Final = "streams kept by size"
+"""Named before a stream has such a setting: older versions would store its settings without it."""
+
+KNOWN: Final = frozenset(
+    {
+        BASE,
+        FUNCTIONS,
+        DEPENDENCIES,
+        NEEDS,
+        SECTIONS,
+        ORDERS,
+        WEBHOOKS,
+        STREAM_SIZES,
+    }
+)
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

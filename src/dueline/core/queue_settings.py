@@ -47,6 +47,8 @@ _STREAM_KEEP = constraint(
     gt=0, le=KEEP_US_MAX,
 )  # fmt: skip
 
+_STREAM_BYTES = integer(1, 2**62)
+
 _NO_HISTORY = 'Use history="off" to record none.'
 _NO_WAIT = "Use 0 for dead-letter jobs at once."
 _UNTIL_PURGED = "Use 0 to keep dead-letter jobs until they are purged."
@@ -196,7 +198,8 @@ class StreamSettings:
     """The settings of a stream, stored so that every client reads the same.
 
     shards: hash slices of the ordering keys. keep_us: minimum time that events are kept, None
-    for ever; events that a registered group has not read are kept longer. first: number of the
+    for ever; events that a registered group has not read are kept longer. keep_bytes: maximum
+    size of the events that are kept longer than a minute, in the same sense. first: number of the
     first shard. before: earlier reshardings that are still read, the oldest first. paused: what
     consumers do not handle until it is resumed.
     """
@@ -206,6 +209,7 @@ class StreamSettings:
     first: int = 0
     before: tuple[Cut, ...] = ()
     paused: tuple[StreamPause, ...] = ()
+    keep_bytes: Annotated[int, _STREAM_BYTES] | None = None
 
 
 def tells_all(history: str) -> bool:
@@ -245,6 +249,8 @@ def check_stream_settings(settings: StreamSettings) -> StreamSettings:
     check_constraints(settings)
     if settings.keep_us is not None:
         check_value(settings.keep_us, Annotated[int, _STREAM_KEEP], "keep_us")
+    if settings.keep_bytes is not None:
+        check_value(settings.keep_bytes, Annotated[int, _STREAM_BYTES], "keep_bytes")
     return settings
 
 

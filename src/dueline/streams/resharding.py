@@ -14,6 +14,7 @@ from typing import Final
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
+from dueline.core.features import STREAM_SIZES
 from dueline.core.queue_settings import Cut, StreamSettings, check_stream_settings, shard_of
 from dueline.core.readable_records import readable, value_at
 from dueline.core.store import Put, Row, Store
@@ -98,7 +99,13 @@ def inherited(
 # Stored settings
 
 
-def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -> StreamSettings:
+def stored(
+    engine: Engine,
+    name: str,
+    shards: int | None,
+    keep_us: int | None,
+    keep_bytes: int | None = None,
+) -> StreamSettings:
     """Read the settings of a stream; the first use stores them as declared.
 
     Raises: Conflict: the stream has another number of shards than declared.
@@ -108,6 +115,9 @@ def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -
         wanted = present or StreamSettings(shards or engine.catalog.defaults.shards)
         if keep_us is not None:
             wanted = replace(wanted, keep_us=keep_us)
+        if keep_bytes is not None and keep_bytes != wanted.keep_bytes:
+            engine.catalog.adopt(STREAM_SIZES)
+            wanted = replace(wanted, keep_bytes=keep_bytes)
         if shards is not None and shards != wanted.shards and not wanted.first:
             raise Conflict(
                 f"The stream {name} has {wanted.shards} shards, not {shards}.",

@@ -16,7 +16,7 @@ from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import StreamSettings
 from dueline.core.store import Store
 from dueline.log import trimming
-from dueline.streams import groups, resharding
+from dueline.streams import groups, resharding, sizes
 
 SLICE_US: Final = DAY_US
 """How much of a shard is deleted at once: a store may have to delete bucket by bucket."""
@@ -48,9 +48,10 @@ def trim_streams(engine: Engine, after: str | None) -> StepResult:
         streams.insert(0, (name, started))
     first, acts, left = int(begun or 0), 0, SHARDS_A_STEP
     for stream, settings in streams:
-        if settings.keep_us is not None:
+        old_us = _old_us(engine, stream, settings, now_us=now_us)
+        if old_us is not None:
             shards = [shard for shard in resharding.shards_of(settings) if shard >= first]
-            found = trim_shards(engine, stream, shards[:left], now_us - settings.keep_us)
+            found = trim_shards(engine, stream, shards[:left], old_us)
             acts += len(found.shards)
             if rest := [*found.more, *shards[left:]]:
                 return StepResult(acts, f"{stream}/{rest[0]}")
@@ -62,13 +63,24 @@ def trim_streams(engine: Engine, after: str | None) -> StepResult:
 
 def trim_stream(engine: Engine, stream: str, settings: StreamSettings) -> None:
     """Delete all old rows of a stream, and the old shards of which nothing is left."""
-    if settings.keep_us is None:
+    old_us = _old_us(engine, stream, settings, now_us=engine.time.earliest_us())
+    if old_us is None:
         return
-    old_us = engine.time.earliest_us() - settings.keep_us
     shards: Sequence[int] = resharding.shards_of(settings)
     while shards:
         shards = trim_shards(engine, stream, shards, old_us).more
     resharding.drop_old_shards(engine, stream)
+
+
+def _old_us(engine: Engine, stream: str, settings: StreamSettings, *, now_us: int) -> int | None:
+    """Return the time before which rows go, by age or by size; None: all rows stay for ever."""
+    if settings.keep_us is None and settings.keep_bytes is None:
+        return None
+    old_us = 0 if settings.keep_us is None else now_us - settings.keep_us
+    if settings.keep_bytes is None:
+        return old_us
+    shards = resharding.shards_of(settings)
+    return max(old_us, sizes.surplus_until_us(engine, stream, shards, settings.keep_bytes))
 
 
 def trim_shards(engine: Engine, stream: str, shards: Sequence[int], old_us: int) -> Trimmed:

@@ -65,7 +65,7 @@ class Stream:
         connect: Returns the engine; connects at the first use.
         owner: The application: transactions of others are refused.
         join: Returns the transaction of what is passed as `tx=`.
-        shards, keep_us: Declared settings; None: as stored.
+        shards, keep_us, keep_bytes: Declared settings; None: as stored.
 
     Raises:
         BadInput: A name or value is out of range.
@@ -79,15 +79,19 @@ class Stream:
         owner: object,
         shards: int | None,
         keep_us: int | None,
+        keep_bytes: int | None = None,
         join: Callable[[object], Transaction] = expect_transaction,
     ) -> None:
         self.name = check_queue_name(name, "stream")
-        check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
+        check_stream_settings(
+            StreamSettings(1 if shards is None else shards, keep_us, keep_bytes=keep_bytes)
+        )
         self._connect = connect
         self._owner = owner
         self._join = join
         self._shards = shards
         self._keep_us = keep_us
+        self._keep_bytes = keep_bytes
         self._lock = threading.Lock()
         self._last_us = 0
         self._known: tuple[Store, StreamSettings] | None = None
@@ -115,7 +119,7 @@ class Stream:
         return settings
 
     def _stored(self, engine: Engine) -> StreamSettings:
-        return resharding.stored(engine, self.name, self._shards, self._keep_us)
+        return resharding.stored(engine, self.name, self._shards, self._keep_us, self._keep_bytes)
 
     def reshard(self, shards: int) -> None:
         """Change the number of shards while the stream is in use.
@@ -418,7 +422,7 @@ class Stream:
         parked.unpark(self._connect(), self.name, group, name)
 
     def expire(self) -> None:
-        """Delete events older than `keep` that no registered group needs.
+        """Delete events older than `keep`, or beyond `keep_bytes`, that no registered group needs.
 
         Any process may call this at any time; running consumers and the maintenance leader do.
         """

@@ -135,6 +135,7 @@ def _entry(engine: Engine, name: str, settings: StreamSettings) -> Entry:
         "shards": settings.shards,
         "shards_read": len(resharding.shards_of(settings)),
         "keep": None if settings.keep_us is None else Span(settings.keep_us),
+        "keep_bytes": settings.keep_bytes,
         "groups": ", ".join(sorted(groups.registered(engine.store, name))),
         "paused": [stream_pause.text for stream_pause in settings.paused],
     }
