@@ -114,9 +114,12 @@ def live(
             priority = PRIORITIES[tape.pick(len(PRIORITIES))]
             tenant = TENANTS[tape.pick(len(TENANTS))]
             bodies = [call_of(tape, number) for number in some]
-            request = EnqueueRequest(QUEUE, "work", 0, bodies, due_us, priority, tenant, opts)
-            stored = town.put(queues, request)
-            returned[key] += [job_id for job_id in stored if job_id not in town.unanswered]
+            ids = queues.engine.ids.many(len(bodies), world.now_us)
+            request = EnqueueRequest(
+                QUEUE, "work", 0, bodies, due_us, priority, tenant, opts, job_ids=ids
+            )
+            town.put(queues, request)
+            returned[key] += [job_id for job_id in ids if job_id not in town.unanswered]
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 
     def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
