@@ -27,11 +27,11 @@ paused = partial(Named, given=with_tasks)
 in_memory = partial(Named, given=an_application)
 LARGE = by(test_resources.test_small_jobs_pass_a_large_one_for_thirty_seconds)
 MUTANTS: Final = (
-    Mutant("P14", job_pauses.a_release_moves_a_paused_job,
+    Mutant("P17", job_pauses.a_release_moves_a_paused_job,
            paused(test_job_pauses.test_a_release_is_not_missed_by_a_paused_job)),
-    Mutant("P14", job_pauses.a_missed_release_is_never_noticed,
+    Mutant("P17", job_pauses.a_missed_release_is_never_noticed,
            paused(test_job_pauses.test_a_paused_step_goes_on_when_it_is_resumed)),
-    Mutant("P14", job_pauses.a_pause_ends_soon,
+    Mutant("P17", job_pauses.a_pause_ends_soon,
            paused(test_job_pauses.test_a_paused_job_never_runs_until_it_is_resumed)),
     Mutant("Y1", needs.a_worker_claims_what_it_cannot_run,
            in_memory(test_needs.test_only_a_worker_that_has_the_needs_claims_a_job)),

@@ -425,7 +425,8 @@ class Using(Maps[P, R]):
 
     def _request(self, written: Written) -> EnqueueRequest:
         """Return what stores some calls, with times that count from now."""
-        self._expect_store()
+        if self._handler.requires is not None:
+            self._expect_store()
         options, (codec, bodies, keys, limits) = self._options, written
         due_us, priority, opts, called_us = options.due_us, options.priority, self._opts, 0
         if self._is_timed or keys != NO_KEYS:

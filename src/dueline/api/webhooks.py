@@ -45,7 +45,7 @@ class WebhookMethods(Connection):
         retry: Retry | None = None,
         at_once: int = 4,
     ) -> None:
-        """Deliver webhooks: calls may name an address with `task.using(webhook="https://...")`.
+        """Deliver webhooks, which calls name by `using(webhook="https://...")`.
 
         When such a job ends, as done, dead, cancelled, expired or lost, a job of the queue
         "webhooks" posts that to the address, signed as Standard Webhooks says, at least once. Some

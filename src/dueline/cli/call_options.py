@@ -67,7 +67,7 @@ class CallOptions:
     ] = None
     dead: Annotated[
         DeadInOrder | None,
-        Option("--dead", help="Set whether a dead job blocks its order key or is skipped."),
+        Option("--dead", help="Set if a dead job blocks its order key."),
     ] = None
     depends_on: Annotated[
         list[str] | None,

@@ -20,7 +20,7 @@ AWAY_US = 2**59
 
 
 PAUSED_US = 2**58
-"""Added to `at_us` of a job that is paused (rule P14): some 9,000 years."""
+"""Added to `at_us` of a job that is paused (rule P17): some 9,000 years."""
 
 
 class Claim(NamedTuple):

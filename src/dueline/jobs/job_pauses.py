@@ -2,7 +2,7 @@
 
 A paused job is moved PAUSED_US ahead of its place, which no clock reaches, and back when it is
 resumed. So a pause is one conditional write, needs no option in the row, and each part of the code
-that looks for due jobs leaves the job alone (rule P14).
+that looks for due jobs leaves the job alone (rule P17).
 """
 
 from dueline.core.call_options import durable_place

@@ -54,7 +54,7 @@ _BEHIND: Final = 64
 
 _ROUNDS_MAX: Final = 100
 
-_opts_of = attrgetter("opts")
+opts_of = attrgetter("opts")
 
 
 class _Head(NamedTuple):
@@ -117,7 +117,7 @@ def _name(number: int) -> str:
 
 def placed(engine: Engine, jobs: Sequence[Job]) -> Sequence[Job]:
     """Return new rows as they are to be inserted: those that come after others are postponed."""
-    keys = _by_key(jobs) if any(map(_opts_of, jobs)) else {}
+    keys = _by_key(jobs) if any(map(opts_of, jobs)) else {}
     if not keys:
         return jobs
     engine.catalog.adopt(ORDERS)
@@ -153,7 +153,7 @@ def enlist(engine: Engine, jobs: Sequence[Job]) -> None:
     Raises:
         EnqueueUnknown: Some may have none; they get one when they are claimed.
     """
-    keys = _by_key(jobs) if any(map(_opts_of, jobs)) else {}
+    keys = _by_key(jobs) if any(map(opts_of, jobs)) else {}
     try:
         for partition, some in sorted(keys.items()):
             for part in parts_of(some, _AT_ONCE):

@@ -288,10 +288,9 @@ class Queues:
         for queue in {job.lane.queue for job in jobs}:
             self._catalog.expect_here(queue)
         plain = [job for job in jobs if not job.opts or not rule_of(job)]
-        if len(plain) < len(jobs):
-            for job in jobs:
-                if job.opts and rule_of(job):
-                    self._place(job, again=True)
+        for job in jobs:
+            if job.opts and rule_of(job):
+                self._place(job, again=True)
         if plain:
             self._add(plain, partial(send_again, self._recording))
 
@@ -318,7 +317,8 @@ class Queues:
             stored = send(jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
-        orders.enlist(self.engine, jobs)
+        if any(map(orders.opts_of, jobs)):  # these may have order keys
+            orders.enlist(self.engine, jobs)
         if not all(stored):
             unsure = [job for job, sure in zip(jobs, stored, strict=True) if not sure]
             raise EnqueueUnknown.about(unsure)

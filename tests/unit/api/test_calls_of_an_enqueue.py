@@ -7,7 +7,7 @@ from types import FrameType
 
 from dueline import Dueline
 
-CALLS_MAX = 60
+CALLS_MAX = 61
 ATTEMPTS = 5  # settings and sockets are read again after some seconds
 
 

@@ -18,7 +18,7 @@ SHELLS = ("bash", "zsh", "fish")
     ("line", "words"),
     [
         ("wor", ["worker", "workers"]),
-        ("jobs re", ["reschedule", "retry"]),
+        ("jobs re", ["reschedule", "resume", "retry"]),
         ("--store x jobs list --st", ["--state", "--store"]),
         ("jobs list --state re", ["ready", "retrying"]),
         ("jobs list -o j", ["json"]),
@@ -64,4 +64,4 @@ def test_bash_offers_the_words(shell: Shell, tmp_path: Path) -> None:
     ended = subprocess.run(
         command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
     )
-    assert ended.stdout == "reschedule\n"
+    assert ended.stdout == "reschedule resume\n"
