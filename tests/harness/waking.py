@@ -1,6 +1,6 @@
 """Workers that wait, and what starts under them."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from dueline.core.clock import SECOND_US
 from dueline.core.ids import Ids
@@ -28,9 +28,17 @@ def engine(store: Store, clock: HandClock, wakeups: LocalWakeups) -> Queues:
     )
 
 
-def idle(queues: Queues, clock: HandClock, *, threads: int = 2) -> Bench:
+def idle(
+    queues: Queues,
+    clock: HandClock,
+    *,
+    threads: int = 2,
+    serving: Mapping[str, int | None] | None = None,
+) -> Bench:
     """Make a worker that runs on, and looks rarely once it is idle."""
-    return Bench(queues, clock, threads=threads, burst=False, gap_us_max=FALLBACK_US)
+    return Bench(
+        queues, clock, threads=threads, burst=False, gap_us_max=FALLBACK_US, serving=serving
+    )
 
 
 def start_of(bench: Bench, clock: HandClock, put_at_us: int, put_it: Callable[[], object]) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from itertools import islice
 
+from dueline.admin.bucket_widths import unfit_widths
 from dueline.admin.search import JobFilter, search
 from dueline.admin.store_checks import SKEW_US_MAX, judged
 from dueline.admin.unreadable import unreadable_in
@@ -100,6 +101,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
         lambda: _shortened(list(_alerted(engine, "warning")), "alerts"),
         lambda: _shortened(list(_unserved(engine, workers, most)), "queues"),
         lambda: _shortened(list(_undeclared(engine)), "limits"),
+        lambda: _shortened(list(unfit_widths(engine, store)), "queues"),
         lambda: neglected(engine, engine.catalog.names(), workers),
         lambda: stuck_groups(engine, max_age_us=LATE_US, verdict="warning"),
     )

@@ -389,6 +389,8 @@ class Dueline(
         dead_keep: timedelta | float | None = None,
         version_wait: timedelta | float | None = None,
         weights: Mapping[str, int] | None = None,
+        poll: timedelta | float | None = None,
+        bucket: timedelta | float | None = None,
     ) -> None:
         """Declare the settings of a queue.
 
@@ -411,13 +413,19 @@ class Dueline(
             version_wait: Duration that a job whose arguments no live worker can take waits for one
                 of another version before it is dead; one hour by default, 0 for at once.
             weights: Turns of each named tenant in the round-robin; other tenants have one.
+            poll: Maximum duration between polls of an idle worker, which also hears of jobs by
+                wake-ups; 0, the default, as the store needs.
+            bucket: Width of the time slices of jobs, each a partition on Cassandra; fixed when the
+                queue is created. By default one day, on Cassandra 10 s.
 
         Raises:
-            BadInput: The name or a value is out of range.
+            BadInput: The name or a value is out of range, or the queue has buckets of another
+                width. The latter is raised when the settings are stored.
         """
         spans = {
             "lease_us": lease, "keep_us": keep, "aging_us": aging,
             "history_us": history_keep, "dead_us": dead_keep, "version_wait_us": version_wait,
+            "poll_us": poll, "width_us": bucket,
         }  # fmt: skip
         plain = {"history": history, "deliver": deliver, **chosen_shards(shards)}
         changes: dict[str, Any] = {

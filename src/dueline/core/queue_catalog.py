@@ -7,7 +7,9 @@ from typing import NamedTuple
 from dueline.core import features
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.codec import decode, encode
+from dueline.core.durations import span_text
 from dueline.core.errors import (
+    BadInput,
     Conflict,
     NotFound,
     SchemaMismatch,
@@ -163,12 +165,14 @@ class Catalog:
         """Change a queue's settings; create the queue if needed.
 
         Raises:
-          BadInput: a value is out of range; nothing was written.
+          BadInput: a value is out of range, or would change the width of the buckets of a queue
+            that exists; nothing was written.
           Conflict: other processes keep changing the same settings; nothing was written.
         """
         check_queue_name(queue)
         check_settings(replace(self._defaults, **changes))  # type: ignore[arg-type]  # see below
-        return self.change(queue, lambda old: replace(old, **changes))  # type: ignore[arg-type]
+        first = {name: value for name, value in changes.items() if name == "width_us"}
+        return self.change(queue, lambda old: replace(old, **changes), **first)  # type: ignore[arg-type]
 
     def adopt(self, feature: str) -> None:
         """Record that the store uses a feature (`dueline.core.features`).
@@ -216,15 +220,27 @@ class Catalog:
             self.adopt(feature)
         return missing
 
-    def change(self, queue: str, how: Callable[[QueueSettings], QueueSettings]) -> QueueSettings:
+    def change(
+        self,
+        queue: str,
+        how: Callable[[QueueSettings], QueueSettings],
+        *,
+        width_us: int | None = None,
+    ) -> QueueSettings:
         """Store settings computed from the present ones; create the queue if needed.
+
+        Args:
+          queue: The queue.
+          how: Computes the settings.
+          width_us: Width of the buckets if the queue is created.
 
         Raises: as `configure`.
         """
         for _ in range(_ROUNDS_MAX):
-            old, version, *_ = self._read(queue)
+            old, version, *_ = self._read(queue, width_us=width_us)
             self.features.expect_here()
             new = check_settings(how(old))
+            _expect_width(queue, old.width_us, new.width_us)
             new = with_shards(replace(new, shards_read=old.shards_read), new.shards)
             if new == old or self._put(queue, new, version):
                 return self.settings(queue)
@@ -306,8 +322,8 @@ class Catalog:
         settings = replace(entry.settings, shards_read=entry.settings.shards)
         return self._put(queue, settings, entry.version)
 
-    def _read(self, queue: str) -> Entry:
-        """Read a queue; create it if needed."""
+    def _read(self, queue: str, *, width_us: int | None = None) -> Entry:
+        """Read a queue; create it if needed, with buckets of this width."""
         check_queue_name(queue)
         for _ in range(_ROUNDS_MAX):
             entry = self.entry(queue)
@@ -323,7 +339,8 @@ class Catalog:
             if not self.names_after(None, 1):
                 for feature in features.OF_NEW:  # no other process has read the names (rule V3)
                     self.features.use(feature)
-            self._put(queue, self._defaults, NO_VERSION)
+            width_us = width_us or self._defaults.width_us
+            self._put(queue, replace(self._defaults, width_us=width_us), NO_VERSION)
         raise Conflict(f"The queue {queue} cannot be created.", hint="Try again.")
 
     def _check_features(self) -> None:
@@ -361,3 +378,17 @@ class Catalog:
             record.key
             for record in self._records.read(SETTINGS_PARTITION, after=after, limit=limit)
         ]
+
+
+def _expect_width(queue: str, width_us: int, asked_us: int) -> None:
+    """Raise BadInput if the width of a queue's buckets would change: its lanes are numbered by it.
+
+    Decision 0085.
+    """
+    if asked_us != width_us:
+        raise BadInput(
+            f"The buckets of the queue {queue} are {span_text(width_us)} wide; only a new queue "
+            f"can have another width (got {span_text(asked_us)}).",
+            hint=f"Declare a new queue with `bucket` and enqueue there; serve {queue} too until "
+            f"`dueline queues drain {queue}` ends.",
+        )

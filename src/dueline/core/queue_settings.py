@@ -16,6 +16,7 @@ from dueline.core.constraints import (
     integer,
 )
 from dueline.core.errors import BadInput
+from dueline.core.wakeup import FALLBACK_US_MAX
 
 DEFAULT_QUEUE = "default"
 SHARDS_MAX = 1024
@@ -23,6 +24,8 @@ LEASE_US_MIN = SECOND_US // 10
 LEASE_US_MAX = DAY_US
 KEEP_US_MAX = 3660 * DAY_US
 AGING_US_MIN = 1_000
+WIDTH_US_MAX = 7 * DAY_US
+POLL_US_MIN = SECOND_US // 100
 PAUSED_MAX = 1_000
 WEIGHT_MAX = 1_000
 QUOTAS_MAX = 1_000
@@ -100,11 +103,21 @@ class QueueSettings:
     weights: turns of tenants in the round-robin; tenants that are not listed have one.
     quotas: how many jobs are accepted.
     shards_range: minimum and maximum number of shards, if the monitor chooses it by load.
+    poll_us: maximum time between polls of an idle worker; 0: as the store needs.
     """
 
     shards: _Shards = 1
     shards_read: int = 1
-    width_us: int = DAY_US
+    width_us: Annotated[
+        int,
+        constraint(
+            "a duration from 1 s to seven days",
+            "Use more where few jobs are due at a time.",
+            name="bucket",
+            ge=SECOND_US,
+            le=WIDTH_US_MAX,
+        ),
+    ] = DAY_US
     lease_us: Annotated[
         int,
         constraint(
@@ -151,6 +164,15 @@ class QueueSettings:
         ),
     ] = ()
     shards_range: tuple[int, ...] = ()
+    poll_us: Annotated[
+        int,
+        constraint(
+            "0, or a duration from 10 ms to 24 s",
+            "Use 0 for what the store needs.",
+            ge=0,
+            le=FALLBACK_US_MAX,
+        ),
+    ] = 0
 
     @property
     def has_leftovers(self) -> bool:
@@ -308,7 +330,11 @@ def check_quota(quota: Quota) -> Quota:
 def check_settings(settings: QueueSettings) -> QueueSettings:
     """Return settings; raise BadInput if one is out of range."""
     check_constraints(settings)
-    for name, least_us in (("aging_us", AGING_US_MIN), ("dead_us", SECOND_US)):
+    for name, least_us in (
+        ("aging_us", AGING_US_MIN),
+        ("dead_us", SECOND_US),
+        ("poll_us", POLL_US_MIN),
+    ):
         if 0 < (value := getattr(settings, name)) < least_us:
             raise bad_value(value, constraints_of(QueueSettings)[name], name)
     if settings.shards_range:

@@ -79,7 +79,7 @@ class PollTimer:
         """Note a poll: the next follows after the interval, which then doubles."""
         self._looked_us = began_us
         self._took_us = min(ended_us - began_us, TOOK_US_MAX)
-        gap_us = round(self._gap_us * (1 - JITTER * self._chance()))
+        gap_us = round(min(self._gap_us, self.gap_us_max) * (1 - JITTER * self._chance()))
         self._next_us = began_us + max(gap_us, LISTING_SHARE * self._took_us)
         self._gap_us = min(2 * self._gap_us, self.gap_us_max)
 

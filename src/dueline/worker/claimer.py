@@ -76,6 +76,7 @@ class Claimer:
         self._visits = LaneVisits(engine, lease_us)
         self._early = PrefetchClaims(engine, worker, self._rota, self._visits)
         self._aging: dict[str, int] = {}
+        self.polls_us: Collection[int] = ()
         self._weights = TenantWeights()
         self._asked_us = 0
         self._turn = 0
@@ -135,6 +136,7 @@ class Claimer:
         self._early.until_us = 0
         served = self._lanes.settings
         self._aging = {queue: settings.aging_us for queue, settings in served if settings.aging_us}
+        self.polls_us = {settings.poll_us for _, settings in served}
         weights = [settings.weights for _, settings in served]
         self._weights.weights = dict(sorted(chain.from_iterable(weights)))
 

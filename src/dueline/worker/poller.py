@@ -43,6 +43,11 @@ class LaneListPoller:
         self._is_unannounced, self._has_heard = not self._has_heard, False
         began_us = self._clock.monotonic_us()
         self._claimer.refresh(self._pace.gap_us)
+        asked = self._claimer.polls_us
+        if any(asked):
+            self._pace.gap_us_max = min(us or self._listener.gap_us_max for us in asked)
+            self._pace.polled(began_us, self._clock.monotonic_us())
+            return
         self._pace.polled(began_us, self._clock.monotonic_us())
         self._pace.gap_us_max = self._listener.gap_us_max
         if self._pace.gap_us >= FALLBACK_US:

@@ -204,3 +204,15 @@ def test_quotas_that_cannot_be_are_refused(shell: Shell) -> None:
     ):
         assert shell.app("queues", "quota", "default", *words).code == 2
     assert shell.app("queues", "quota", "nothing", "--depth", "1").code == 4
+
+
+def test_the_width_of_buckets_is_set_when_a_queue_is_created(shell: Shell) -> None:
+    answer = shell.app("queues", "set", "digest", "--bucket", "1h", "--poll", "500ms")
+    assert answer.code == 0
+    data = shell.app("queues", "show", "digest", "-o", "json").data
+    assert {"bucket_s": 3600, "poll_s": 0.5}.items() <= data.items()
+    assert shell.app("queues", "set", "digest", "--poll", "0", "--bucket", "60m").code == 0
+    refused = shell.app("queues", "set", "digest", "--bucket", "10m")
+    assert refused.code == 2
+    assert refused.why is not None
+    assert "only a new queue can have another width" in refused.why

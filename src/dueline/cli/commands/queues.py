@@ -77,7 +77,6 @@ def show(context: typer.Context, name: NameArgument) -> None:
         shown = {
             **numbers_of(counts),
             **settings_entry(settings),
-            "bucket": Span(settings.width_us),
             "paused": settings.is_paused,
             "paused_tenants": list(settings.paused_tenants),
             "paused_tasks": list(settings.paused_tasks),

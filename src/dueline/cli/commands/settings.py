@@ -36,12 +36,19 @@ def set_queue(
     weight: Annotated[
         list[str] | None, option("TENANT=N", "Turns of a tenant; repeat for all tenants.")
     ] = None,
+    poll: Annotated[
+        str | None, option("DURATION", "Maximum time between polls of an idle worker; 0s: auto.")
+    ] = None,
+    bucket: Annotated[
+        str | None, option("DURATION", "Width of the buckets of a queue that this creates.")
+    ] = None,
 ) -> None:
     """Change the settings of a queue.
 
     Clients and workers apply the change within five seconds. A new number of shards applies to
     new jobs; workers still read the old shards until they are empty. --weight replaces all
-    weights: a tenant of weight 3 has three turns for one of the others.
+    weights: a tenant of weight 3 has three turns for one of the others. --bucket creates the
+    queue if it does not exist, and is refused if the queue has buckets of another width.
 
     Example: dueline queues set mail --shards 7
     """
@@ -56,6 +63,8 @@ def set_queue(
             ("history_us", history_keep),
             ("dead_us", dead_keep),
             ("version_wait_us", version_wait),
+            ("poll_us", poll),
+            ("width_us", bucket),
         )
     }
     changes["weights"] = None if weight is None else _read_weights(weight)
@@ -63,7 +72,8 @@ def set_queue(
     if not changes:
         raise BadInput("No setting is given.", hint="Use --shards 7, for example.")
     with session_of(context).engine() as engine:
-        (name,) = engine.catalog.chosen(name)
+        if bucket is None:
+            (name,) = engine.catalog.chosen(name)
         settings = engine.catalog.configure(name, **changes)
         Output.of(context, engine).entry({"queue": name, **settings_entry(settings)})
 
@@ -81,6 +91,8 @@ def settings_entry(settings: QueueSettings) -> Entry:
         "history_keep": Span(settings.history_us),
         "dead_keep": Span(settings.dead_us, "until purged"),
         "version_wait": Span(settings.version_wait_us, "none"),
+        "poll": Span(settings.poll_us, "auto"),
+        "bucket": Span(settings.width_us),
         "deliver": settings.deliver,
         "weights": [f"{tenant}={number}" for tenant, number in settings.weights],
     }

@@ -138,6 +138,7 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
             _apart_us([instant_us(made) for _, made in answers], delay_us)
         ),
         "schema": schema,
+        "partitions": "one for each bucket of a shard, priority and tenant",
         **_tables(session, now_us=clock.wall_us()),
         "consistency": session.place.consistency,
         "replication": replication["class"].rpartition(".")[2],

@@ -20,6 +20,7 @@ SPANS = {
     "history_keep": "history_us",
     "dead_keep": "dead_us",
     "version_wait": "version_wait_us",
+    "poll": "poll_us",
 }
 """Settings that are durations, by their field."""
 
