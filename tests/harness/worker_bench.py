@@ -20,6 +20,7 @@ from dueline.worker.chunk_inbox import ChunkInbox
 from dueline.worker.heartbeat import HeartbeatThread
 from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler
+from dueline.worker.tally import Tally
 from dueline.worker.worker import Worker
 from dueline.worker.worker_settings import WorkerSettings
 from tests.harness.calls import number_of
@@ -225,6 +226,7 @@ class Bench:
         settles_beside: bool | None = None,
         prefetch: bool = True,
         has: Has = MappingProxyType({}),
+        tally: Tally | None = None,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
@@ -236,6 +238,7 @@ class Bench:
             settles_beside: Whether a thread settles.
             prefetch: Whether it claims jobs before they can start.
             has: What it has for jobs with needs.
+            tally: Where attempts are counted.
         """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
@@ -253,7 +256,7 @@ class Bench:
         self.worker = Worker(
             queues.engine,
             self.runner,
-            Settler(queues.engine, handlers, random.Random(1)),
+            Settler(queues.engine, handlers, random.Random(1), tally=tally),
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,

@@ -236,6 +236,13 @@ class WorkerMetrics(Collector):
         )
         for labels, number in totals.steps.items():
             steps.add_metric(labels, number)
+        inversions = CounterMetricFamily(
+            "dueline_priority_inversions",
+            "More urgent ready jobs that starts passed, summed over all starts.",
+            labels=("queue",),
+        )
+        for queue, number in totals.inversions.items():
+            inversions.add_metric([queue], number)
         _fill(replays, totals.replays.items())
         _fill(skews, [((), totals.skews)])
         _fill(waits, totals.waits.items())
@@ -254,7 +261,7 @@ class WorkerMetrics(Collector):
         slots.add_metric(["free"], max(0, load.slots - load.running))
         slots.add_metric(["lost"], len(load.lost))  # of the busy ones
         yield from (finished, requeued, lost, claims, runs, lates, waits, calls, skews, slots)
-        yield from (replays, steps)
+        yield from (replays, steps, inversions)
         draining = "Whether this worker claims nothing any more."
         yield _single("worker_draining", draining, load.is_draining)
 

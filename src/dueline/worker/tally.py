@@ -14,6 +14,7 @@ from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import PrefetchResult
+from dueline.worker.inversions import StartOrder
 
 BUCKETS_S: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
@@ -57,6 +58,7 @@ class Totals(NamedTuple):
       skews: How long after the times of their occurrences the jobs of schedules were stored.
       replays: Durations of replays of durable functions by queue and task.
       steps: Ends of steps by queue, task, kind ("step", or "undo" for compensations), and outcome.
+      inversions: How many more urgent jobs that were ready all starts passed, by queue.
     """
 
     attempts: Counter[tuple[str, str, str]]
@@ -69,6 +71,7 @@ class Totals(NamedTuple):
     skews: Histogram
     replays: defaultdict[tuple[str, str], Histogram]
     steps: Counter[tuple[str, str, str, str]]
+    inversions: Counter[str]
 
 
 class Tally:
@@ -82,13 +85,14 @@ class Tally:
         self._totals = Totals(
             Counter(), Counter(), defaultdict(Histogram), defaultdict(Histogram),
             defaultdict(Histogram), Counter(), defaultdict(Histogram), Histogram(),
-            defaultdict(Histogram), Counter(),
+            defaultdict(Histogram), Counter(), Counter(),
         )  # fmt: skip
+        self._orders: defaultdict[str, StartOrder] = defaultdict(StartOrder)
 
     def ended(self, ended: Iterable[tuple[Ended, str]]) -> None:
         """Count attempts with their outcomes, which are stored."""
         with self._lock:
-            attempts, _, runs, latencies, waits, *_ = self._totals
+            attempts, _, runs, latencies, waits, *_, inversions = self._totals
             kind: tuple[object, ...] = ()
             for (job, _, started_us, ended_us), outcome in ended:
                 lane = job.lane
@@ -98,9 +102,16 @@ class Tally:
                     run = runs[lane.queue, job.task]
                     latency = latencies[lane.queue, band_of(lane.priority)]
                     limits = sorted({semaphore_of(limit) for limit in limits_of(lane)})
+                    order = self._orders[lane.queue]
+                    start = order.starts_of(lane.priority).append
+                    is_mixed = order.is_mixed
                 attempts[counted] += 1
                 if started_us:
                     run.add(ended_us - started_us)
+                    if is_mixed:
+                        inversions[lane.queue] += order.passed(job, started_us)
+                    else:
+                        start(started_us)
                     if job.fence == 1:
                         latency.add(started_us - job.due_us)
                         for name in limits:

@@ -117,6 +117,8 @@ def test_metrics_count_every_end_of_an_attempt(app: Dueline) -> None:
     assert found["dueline_job_run_seconds_bucket", "+Inf", "sums", "add"] == 2
     assert found["dueline_job_lateness_seconds_count", "high", "sums"] == 1
     assert found["dueline_job_lateness_seconds_count", "normal", "default"] == 1
+    assert found["dueline_priority_inversions_total", "sums"] == 0
+    assert ("dueline_priority_inversions_total", "default") not in found
     assert found["dueline_jobs", "default", "dead"] == 1
     assert found["dueline_store_up",] == 1
     assert "process_cpu_seconds_total" in text, "the metrics of the application"
