@@ -9,6 +9,7 @@ from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.foresight import alert_monitor, checks, rates, trends
 from dueline.jobs.queue import Queues
+from dueline.monitor.interval import set_interval
 from dueline.monitor.monitor import TASKS
 from dueline.monitor.thread import MaintenanceThreads
 from dueline.schedules import scheduler
@@ -46,9 +47,19 @@ def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[Maintenance
 
 
 def make_maintenance_threads(
-    queues: Queues, worker: str, *, is_monitor: bool = True, tally: Tally | None = None
+    queues: Queues,
+    worker: str,
+    *,
+    is_monitor: bool = True,
+    tally: Tally | None = None,
+    interval_us: int | None = None,
 ) -> MaintenanceThreads:
-    """Return the maintenance threads of a worker; `tally` as in `tasks_of`."""
+    """Return the maintenance threads of a worker.
+
+    Args: tally: as in `tasks_of`. interval_us: as in `set_interval`; None leaves it as it is.
+    """
+    if interval_us is not None:
+        set_interval(queues.engine, interval_us)
     timetable, counts = Timetable(queues, worker), tally or Tally()
 
     def check_schedules() -> int:

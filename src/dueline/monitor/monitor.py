@@ -23,6 +23,7 @@ from dueline.monitor import (
     blob_removal,
     dead_workers,
     empty_queues,
+    interval,
     lane_sweep,
     late_shards,
     retention,
@@ -89,6 +90,7 @@ class Monitor:
         self._chance = chance
         self._warn = warn
         self._run_log: RunLog | None = None
+        self._interval_us = 0  # as read at the last heartbeat
         self._noted_us = 0  # when the run log was written last
         self._failed: set[str] = set()  # names of tasks whose last step the store failed
         self._clock = clock
@@ -121,7 +123,7 @@ class Monitor:
             return min(rest_us, LEADER_CHECK_US)
         runs = self._run_log.runs
         now_us = self._engine.time.earliest_us()
-        waits = [(_wait_us(task, runs.get(task.name), now_us), task) for task in self._tasks]
+        waits = [(self._wait_us(task, runs.get(task.name), now_us), task) for task in self._tasks]
         waits.sort(key=itemgetter(0))
         due = [task for wait_us, task in waits if wait_us <= 0]
         if not due:
@@ -164,6 +166,8 @@ class Monitor:
             version = self._engine.ids.token()
             self._run_log = run_log.open_run_log(self._engine.store, epoch=epoch, version=version)
         self.epoch = None if self._run_log is None else epoch
+        if self.epoch is not None:
+            self._interval_us = interval.interval_us(self._engine.store)
 
     def _run(self, task: MaintenanceTask, log: RunLog) -> None:
         run = log.runs.get(task.name, TaskRun(0))
@@ -180,7 +184,7 @@ class Monitor:
 
     def _note(self, log: RunLog, task: MaintenanceTask, run: TaskRun, result: StepResult) -> None:
         now_us = self._engine.time.earliest_us()
-        next_us = now_us + (task.every_us if result.after is None else result.rest_us)
+        next_us = now_us + (self._every_us(task) if result.after is None else result.rest_us)
         written = TaskRun(next_us, result.after, run.acts + result.acts)
         is_new = run.after is not None or any(result)
         if not is_new and now_us - self._noted_us < NOTED_EVERY_US:
@@ -199,7 +203,16 @@ class Monitor:
         self._run_log = self.epoch = None
         self._leases.release([MONITOR])
 
+    def _every_us(self, task: MaintenanceTask) -> int:
+        return max(task.every_us, self._interval_us)
 
-def _wait_us(task: MaintenanceTask, run: TaskRun | None, now_us: int) -> int:
-    """Return how long until a task continues; at most its interval, in case the clock jumped."""
-    return 0 if run is None else min(run.next_us - now_us, task.every_us)
+    def _wait_us(self, task: MaintenanceTask, run: TaskRun | None, now_us: int) -> int:
+        """Return how long until a task continues.
+
+        A round that would begin much later than its interval begins now: the interval was made
+        shorter, or the clock jumped.
+        """
+        if run is None:
+            return 0
+        every_us, left_us = self._every_us(task), run.next_us - now_us
+        return 0 if run.after is None and left_us > 2 * every_us else min(left_us, every_us)
