@@ -33,6 +33,6 @@ def set_interval(engine: Engine, us: int) -> None:
 
     Raises: BadInput: it is out of range; nothing was written.
     """
-    check_value(us, _Interval, "interval")
+    check_value(us, _Interval, "interval_us")
     put = notes.put(_KIND, _NAME, encode(us), engine.ids.token())
     engine.store.commit(notes.PARTITION, (put,))

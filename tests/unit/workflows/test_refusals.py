@@ -122,13 +122,13 @@ def test_what_a_step_gives_is_checked_by_the_next(app: Dueline) -> None:
 
 def test_options_that_no_step_has_are_refused(here: Dueline) -> None:
     add = here.task_named("add")
-    with pytest.raises(BadInput, match="does not support `tx`, `unique`, `window` and `keep`"):
+    with pytest.raises(BadInput, match="does not support `tx`, `unique`, `window`, `keep`"):
         add.using(unique=Unique("{a}")).step(1)
-    with pytest.raises(BadInput, match="does not support `tx`, `unique`, `window` and `keep`"):
+    with pytest.raises(BadInput, match="does not support `tx`, `unique`, `window`, `keep`"):
         add.using(window=60).step(1)
     with (
         here.transaction() as tx,
-        pytest.raises(BadInput, match="does not support `tx`, `unique`, `window` and `keep`"),
+        pytest.raises(BadInput, match="does not support `tx`, `unique`, `window`, `keep`"),
     ):
         add.using(tx=tx).step(1)
 
