@@ -18,7 +18,7 @@ def monitor(
     *,
     interval: Annotated[
         str | None,
-        option("DURATION", "Store the minimum time between runs of a task; 0s for its own."),
+        option("DURATION", "Minimum time between runs of a task; 0s: its own."),
     ] = None,
 ) -> int:
     """Run maintenance tasks without running jobs.
