@@ -233,7 +233,7 @@ def test_operators_signal_reset_and_fork_and_that_is_recorded() -> None:
         assert did[1:] == [
             ("signal go", job.id, "done"),
             ("reset function", job.id, "done"),
-            ("fork function after call 2", job.id, "done"),
+            ("fork function after call 2", job.id, fork.hex()),
         ]
         assert did[0][2].startswith("rejected: ")
         assert fork != job._id

@@ -1,7 +1,5 @@
 """Application, store and output format of a command."""
 
-import getpass
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from dueline.api.loading import apps_here, found_here, load_app
 from dueline.core.actor import Actor, actor_of
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
+from dueline.core.system import user_name
 from dueline.jobs.queue import Queues
 
 if TYPE_CHECKING:
@@ -206,15 +205,7 @@ def _words(given: Mapping[str, object]) -> Iterator[str]:
 
 def operator() -> Actor:
     """Return who runs this command, for the record of changes."""
-    try:
-        import pwd  # noqa: PLC0415  (not on Windows)
-
-        user = pwd.getpwuid(os.geteuid()).pw_name  # and not what a variable says
-    except ImportError:
-        user = getpass.getuser()
-    except KeyError:  # no such user, as in some containers
-        user = f"uid {os.geteuid()}"
-    return actor_of(f"{user}@{socket.gethostname()}", "command line")
+    return actor_of(f"{user_name()}@{socket.gethostname()}", "command line")
 
 
 def session_of(context: typer.Context) -> Session:

@@ -42,3 +42,17 @@ def is_own_or_of_root(found: os.stat_result) -> bool:
 def is_open_to_all(found: os.stat_result) -> bool:
     """Return whether every user may write to a file; False on systems that do not say."""
     return _HAS_OWNERS and bool(found.st_mode & stat.S_IWOTH)
+
+
+def user_name() -> str:
+    """Return the name of this process's user; a variable counts only where files have no owners."""
+    if not _HAS_OWNERS:
+        import getpass  # noqa: PLC0415  (few systems need it)
+
+        return getpass.getuser()
+    import pwd  # noqa: PLC0415  (not on all systems)
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # no such user, as in some containers
+        return f"uid {os.geteuid()}"

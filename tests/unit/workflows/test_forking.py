@@ -1,5 +1,6 @@
 """A workflow is forked from a step (W15)."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -211,9 +212,10 @@ def test_a_wide_step_is_released_at_once(app: Dueline) -> None:
 def test_a_due_time_to_come_and_what_a_step_carries_are_kept(app: Dueline) -> None:
     # W15
     later = app.task_named("add").using(after=3600, tags=["big"], tenant="acme", priority=3)
-    soon = app.task_named("add").using(expires=1e-3)
+    soon = app.task_named("add").using(expires=0.1)
     flow = ran(app, pipeline(step(app, "fail", 1), later.step(), soon.step()))
     FAILING["fails"] = False
+    time.sleep(0.1)
     other = flow.fork(0)
     app.run_worker(burst=True)
     row = app.queues.find(parse_id(other.step(1).id)).row
