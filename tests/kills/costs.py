@@ -10,7 +10,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from dueline.jobs.history import attempts
 from dueline.limits import semaphore
 from tests.kills.flows import DRAIN_S_MAX, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
+from tests.kills.reporting import reported
 
 KILLS = 15
 LEASE_S = 3.0
@@ -270,14 +270,7 @@ def main() -> int:
             call(folder)
         return 0
     kills = int(os.environ.get("COST_KILLS", KILLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        report: Any = Costs(Path(temporary), kills=kills, seed=seed).run()
-    shown = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    shown |= {"faults": len(report.faults), "examples": report.faults[:20]}
-    print(json.dumps(shown, indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(lambda folder, seed: Costs(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

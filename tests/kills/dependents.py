@@ -4,11 +4,9 @@ DEPENDENT_KILLS, from the environment, says how many; DEPENDENT_STORE names an e
 than in a file. Callers and workers are killed at random moments.
 """
 
-import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from itertools import pairwise
@@ -20,6 +18,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.flows import DRAIN_S_MAX, LEASE_S, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
+from tests.kills.reporting import reported
 
 KILLS = 15
 AHEAD = 60
@@ -140,15 +139,7 @@ def main() -> int:
             call(folder)
         return 0
     kills = int(os.environ.get("DEPENDENT_KILLS", KILLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        report: Any = Dependents(Path(temporary), kills=kills, seed=seed).run()
-    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
-    if report.faults:
-        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(lambda folder, seed: Dependents(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

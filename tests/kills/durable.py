@@ -7,13 +7,11 @@ step writes a line before and after it. So do the jobs that functions call, and 
 return.
 """
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from dueline import CallFailed, Conflict, Context, Dueline, DurableContext, NotFound, Retry
 from tests.kills.processes import start, told_in
+from tests.kills.reporting import reported
 
 QUEUE: Final = "sagas"
 KILLS: Final = 15
@@ -299,15 +298,9 @@ def main() -> int:
         return 0
     kills = int(os.environ.get("DURABLE_KILLS", KILLS))
     stalls = int(os.environ.get("DURABLE_STALLS", STALLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Durables(Path(folder), kills=kills, stalls=stalls, seed=seed).run()
-    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
-    if report.faults:
-        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(
+        lambda folder, seed: Durables(folder, kills=kills, stalls=stalls, seed=seed).run()
+    )
 
 
 if __name__ == "__main__":

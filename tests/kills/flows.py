@@ -4,13 +4,11 @@ FLOW_KILLS, from the environment, says how many; FLOW_STORE names an empty store
 a file. Starters and workers are killed at random moments.
 """
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from dueline.workflows import records
 from tests.kills.processes import start, told_in
+from tests.kills.reporting import reported
 
 QUEUE = "steps"
 KILLS = 15
@@ -207,15 +206,7 @@ def main() -> int:
         work(Path(sys.argv[2]), sys.argv[1])
         return 0
     kills = int(os.environ.get("FLOW_KILLS", KILLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Flows(Path(folder), kills=kills, seed=seed).run()
-    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
-    if report.faults:
-        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(lambda folder, seed: Flows(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

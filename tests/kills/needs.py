@@ -10,17 +10,17 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dueline.jobs.history import attempts
 from tests.kills.costs import AHEAD, FINAL, Costs, Hold, app_in, calls_in, holds_of, note, peak
 from tests.kills.flows import QUEUE, TICK_S
 from tests.kills.processes import start
+from tests.kills.reporting import reported
 
 KILLS = 15
 GPUS = 3
@@ -127,14 +127,7 @@ def main() -> int:
             call(folder)
         return 0
     kills = int(os.environ.get("NEED_KILLS", KILLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        report: Any = Needs(Path(temporary), kills=kills, seed=seed).run()
-    shown = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    shown |= {"faults": len(report.faults), "examples": report.faults[:20]}
-    print(json.dumps(shown, indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(lambda folder, seed: Needs(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ empty store elsewhere than in a file. The caller and workers are killed at rando
 which all handlers append says in which order jobs began and ended, by no clock.
 """
 
-import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -19,6 +17,7 @@ from dueline import Dueline, Retry
 from dueline.core.errors import EnqueueUnknown, StoreUnavailable
 from tests.kills.flows import DRAIN_S_MAX, LEASE_S, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
+from tests.kills.reporting import reported
 
 KILLS = 10
 JOBS = 400
@@ -159,15 +158,8 @@ def main() -> int:
             call(folder)
             time.sleep(DRAIN_S_MAX)  # until it is killed
         return 0
-    kills, seed = asked("KILLS", KILLS), int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        report: Any = Orders(Path(temporary), kills=kills, seed=seed).run()
-    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
-    if report.faults:
-        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    kills = asked("KILLS", KILLS)
+    return reported(lambda folder, seed: Orders(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

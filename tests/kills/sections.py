@@ -5,11 +5,9 @@ than in a file. Callers and workers are killed at random moments. A job ends as 
 section, or as uncertain; an operator retries or settles some of the latter.
 """
 
-import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +18,7 @@ from dueline import Context, Dueline, Retry
 from dueline.admin.search import JobFilter, search
 from tests.kills.flows import DRAIN_S_MAX, LEASE_S, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
+from tests.kills.reporting import reported
 
 KILLS = 15
 FOLDER = "SECTION_FOLDER"
@@ -167,14 +166,7 @@ def main() -> int:
             app_in(folder).run_worker([QUEUE], concurrency=4)
         return 0
     kills = int(os.environ.get("SECTION_KILLS", KILLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        report: Any = Sections(Path(temporary), kills=kills, seed=seed).run()
-    shown = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    shown |= {"faults": len(report.faults), "examples": report.faults[:20]}
-    print(json.dumps(shown, indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(lambda folder, seed: Sections(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

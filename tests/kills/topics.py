@@ -6,11 +6,9 @@ are killed at random moments. Groups store what they read with their positions w
 statements, and may read an event again elsewhere.
 """
 
-import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from functools import partial
@@ -24,6 +22,7 @@ from dueline.jobs.history import attempts
 from dueline.streams.topics import group_of_task, matches
 from tests.kills.flows import CALLS_MAX, DRAIN_S_MAX, LEASE_S, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
+from tests.kills.reporting import reported
 
 KILLS = 10
 EVENTS = 400
@@ -184,15 +183,7 @@ def main() -> int:
             publish(app, folder)
         return 0
     kills = int(os.environ.get("TOPIC_KILLS", KILLS))
-    seed = int.from_bytes(os.urandom(4))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        report: Any = Topics(Path(temporary), kills=kills, seed=seed).run()
-    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
-    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
-    if report.faults:
-        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
-    return 1 if report.faults else 0
+    return reported(lambda folder, seed: Topics(folder, kills=kills, seed=seed).run())
 
 
 if __name__ == "__main__":

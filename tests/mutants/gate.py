@@ -1,7 +1,7 @@
 """A mutant, the test that notices it, and how it is noticed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,3 +64,19 @@ def caught(
     name = mutant.breaks.__name__.replace("_", " ")
     tell(record_property, f"{mutant.rule:<3} {name}", str(mutant.noticed), took_s)
     return error
+
+
+def each_needed(mutants: Sequence[Mutant]) -> Callable[..., None]:
+    """Return a test of each mutant, for a module that lists them."""
+
+    @pytest.mark.mutants
+    @pytest.mark.parametrize("mutant", mutants, ids=lambda mutant: mutant.breaks.__name__)
+    def test_without_its_rule_a_test_fails(
+        mutant: Mutant,
+        monkeypatch: pytest.MonkeyPatch,
+        record_property: Callable[[str, object], None],
+    ) -> None:
+        assert caught(mutant, monkeypatch, record_property), "nobody notices"
+
+    needed: Callable[..., None] = test_without_its_rule_a_test_fails
+    return needed

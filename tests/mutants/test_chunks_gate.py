@@ -1,13 +1,10 @@
 """The rules of partial results and webhooks are needed: without each a test fails."""
 
-from collections.abc import Callable
 from typing import Final
-
-import pytest
 
 from tests.harness.failing_store import Fault
 from tests.mutants import chunks, webhooks
-from tests.mutants.gate import Mutant, Named, caught
+from tests.mutants.gate import Mutant, Named, each_needed
 from tests.unit.jobs import test_webhooks
 from tests.unit.worker import test_partial_results as tests
 
@@ -36,12 +33,4 @@ MUTANTS: Final = (
            Named(test_webhooks.test_each_end_has_a_delivery_of_its_own)),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.mutants import circuits
-from tests.mutants.gate import Mutant, Named, caught
+from tests.mutants.gate import Mutant, Named, each_needed
 from tests.stores import test_circuits
 
 
@@ -35,12 +33,4 @@ MUTANTS: Final = (
            in_a_world(test_circuits.test_an_operator_has_the_last_word)),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

@@ -4,12 +4,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import pytest
-
 from dueline import Dueline
 from tests.harness.workflow_tasks import with_tasks
 from tests.mutants import forks
-from tests.mutants.gate import Mutant, Named, caught
+from tests.mutants.gate import Mutant, Named, each_needed
 from tests.stores import test_actors
 from tests.unit.workflows import test_forking
 
@@ -47,12 +45,4 @@ MUTANTS: Final = (
            in_file(test_actors.test_all_jobs_of_a_change_say_who_made_it)),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

@@ -42,7 +42,7 @@ from tests.mutants import (
     wakeups,
     watermarks,
 )
-from tests.mutants.gate import Mutant, Named, by, caught
+from tests.mutants.gate import Mutant, Named, by, each_needed
 from tests.simulation import broken, test_found
 from tests.stores import (
     test_cursor_cache,
@@ -552,11 +552,4 @@ def test_a_mutant_breaks_what_is_there(mutant: Mutant, monkeypatch: pytest.Monke
     mutant.breaks(monkeypatch)
 
 
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

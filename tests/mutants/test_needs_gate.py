@@ -1,14 +1,12 @@
 """The rules of needs and of paused jobs are kept by the code: without each a test fails."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-import pytest
-
 from dueline import Dueline
 from tests.mutants import job_pauses, needs
-from tests.mutants.gate import Mutant, Named, by, caught
+from tests.mutants.gate import Mutant, Named, by, each_needed
 from tests.stores import test_job_pauses, test_needs
 from tests.unit.worker import test_resources
 
@@ -41,12 +39,4 @@ MUTANTS: Final = (
     Mutant("Y3", needs.a_large_job_holds_others_back_at_once, LARGE),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

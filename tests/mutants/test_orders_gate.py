@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.harness.durable_stage import Stages
 from tests.mutants import orders
-from tests.mutants.gate import Mutant, Named, caught
+from tests.mutants.gate import Mutant, Named, each_needed
 from tests.stores import test_order_crashes, test_orders
 
 
@@ -50,12 +48,4 @@ MUTANTS: Final = (
                      how="stop")),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

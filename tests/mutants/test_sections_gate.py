@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.harness.durable_stage import Stages
 from tests.mutants import sections
-from tests.mutants.gate import Mutant, Named, caught
+from tests.mutants.gate import Mutant, Named, each_needed
 from tests.stores import test_sections
 
 
@@ -41,12 +39,4 @@ MUTANTS: Final = (
            on_stages(test_sections.test_a_retry_by_hand_enters_the_section)),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)

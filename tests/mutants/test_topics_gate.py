@@ -1,17 +1,15 @@
 """The rules of topics are needed: without each a test fails."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from tests.harness.clocks import HandClock
 from tests.harness.topic_shop import TopicShop
 from tests.harness.world import store_on
 from tests.mutants import topics
-from tests.mutants.gate import Mutant, Named, caught
+from tests.mutants.gate import Mutant, Named, each_needed
 from tests.stores import test_topics
 from tests.unit.streams import test_topics as test_names
 
@@ -39,12 +37,4 @@ MUTANTS: Final = (
     Mutant("F11", topics.jobs_are_inserted_before_they_are_planned, STOPPED),
 )  # fmt: skip
 
-
-@pytest.mark.mutants
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_without_its_rule_a_test_fails(
-    mutant: Mutant,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    assert caught(mutant, monkeypatch, record_property), "nobody notices"
+test_without_its_rule_a_test_fails = each_needed(MUTANTS)
