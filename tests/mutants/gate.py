@@ -40,11 +40,11 @@ def by(test: Callable[..., object], **given: object) -> Named:
     return Named(test, given=lambda: given)
 
 
-def failure(named: Named) -> Exception | None:
+def failure(named: Named) -> BaseException | None:
     """Run a test; give what it failed with."""
     try:
         Ground(named.kind, Path()).call(named.test, **named.given())
-    except Exception as error:  # noqa: BLE001  a test may fail in any way
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  a test may fail in any way
         return error
     return None
 
@@ -53,7 +53,7 @@ def caught(
     mutant: Mutant,
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
-) -> Exception | None:
+) -> BaseException | None:
     """Break a rule; return what its test fails with, and tell how long that took."""
     mutant.breaks(monkeypatch)
     began_s = time.process_time()

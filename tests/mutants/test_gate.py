@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from dueline import Dueline
 from dueline.core.clock import SECOND_US
 from dueline.limits.rate import Rate
@@ -544,12 +542,5 @@ MUTANTS = (
     Mutant("L", leases.lease_that_counts_from_its_answer,
            by(test_steps.test_a_lease_is_held_from_before_its_request_was_sent)),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
-def test_a_mutant_breaks_what_is_there(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A renamed function makes a mutant useless, which `make mutants` finds late."""
-    mutant.breaks(monkeypatch)
-
 
 test_without_its_rule_a_test_fails = each_needed(MUTANTS)

@@ -10,8 +10,12 @@ import pytest
 
 from dueline import Dueline, Task
 from dueline.core.errors import ConfigError, StoreUnavailable
+from dueline.core.job import JobId
+from dueline.core.store import Drop, Group
+from dueline.jobs import webhooks
 from dueline.stores.sqlite import reserve
-from dueline.stores.sqlite.reserve import MIB, RESERVE_MIB
+from dueline.stores.sqlite.reserve import MIB, RESERVE_MIB, Reserve
+from tests.harness.webhooks import KEY
 from tests.kills.disk import MountError, SmallDisk, small_disk
 
 pytestmark = pytest.mark.sqlite
@@ -34,6 +38,7 @@ def leave(monkeypatch: pytest.MonkeyPatch) -> Leave:
 def app_on(folder: Path, options: str = "") -> tuple[Dueline, Task[..., None]]:
     """Return an application with a task."""
     app = Dueline(f"sqlite:///{folder}/jobs.db{options}")
+    app.webhooks(secret=KEY)
 
     @app.task(name="t")
     def work(_: object) -> None:
@@ -57,6 +62,26 @@ def test_new_jobs_are_refused_and_stored_ones_run(tmp_path: Path, leave: Leave) 
     assert first.result() is None
     leave(RESERVE_MIB + 40)  # and the log
     task.enqueue(2)
+    app.close()
+
+
+def test_more_is_reserved_than_the_disk_has(tmp_path: Path) -> None:
+    url = "https://hooks.example.com/jobs"
+    app, task = app_on(tmp_path, "?reserve=0")
+    first = task.using(webhook=url).enqueue(1)
+    app.close()
+    app, task = app_on(tmp_path, "?reserve=9999999")
+    with pytest.raises(StoreUnavailable, match="reserved"):
+        task.enqueue(2)
+    with pytest.raises(StoreUnavailable, match="reserved"):
+        task.using(unique="a").enqueue(3)
+    (row,) = app.store.find([JobId(bytes.fromhex(first.id))])
+    assert row is not None
+    Reserve(tmp_path / "jobs.db", 9_999_999).expect_room_for([Group((Drop(row),), jobs=(row,))])
+    app.run_worker(["default"], burst=True)  # the end inserts the delivery
+    assert app.job(first.id).status == "done"
+    assert app.admin.count(f"queue:{webhooks.QUEUE}").jobs == 1
+    assert app.admin.count("queue:default").jobs == 0
     app.close()
 
 

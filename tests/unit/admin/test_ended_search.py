@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline, Retry
-from dueline.admin.ended_search import search_ended
+from dueline.admin import ended_search as search
 from dueline.admin.filters import parse_filter
 from dueline.admin.job_lists import list_jobs
 from dueline.core.attempt import Attempt, Outcome
@@ -95,12 +95,13 @@ def test_windows_and_pages_have_all_events_once(world: World) -> None:
             jobs.append(job.id.hex())
             world.clock.advance(step)
     engine, like = world.queues.engine, parse_filter("state:done", world.now_us)
-    past = search_ended(engine, like, limit=100)
+    past = search.search_ended(engine, like, limit=100)
     assert [event.job for event in past.attempts] == jobs[::-1]
     read: list[Attempt] = []
     before = None
-    while page := search_ended(engine, like, limit=4, before=before).attempts:
+    while page := search.search_ended(engine, like, limit=4, before=before).attempts:
         read += page
+        assert len(read) <= len(jobs)
         before = (page[-1].ended_us, page[-1].job)
     assert [event.job for event in read] == jobs[::-1]
     middle = past.attempts[7]
@@ -109,8 +110,12 @@ def test_windows_and_pages_have_all_events_once(world: World) -> None:
         (f"until:{iso(middle.ended_us)}", jobs[::-1][8:]),
     ):
         like = parse_filter(f"state:ended {text}", world.now_us)
-        assert [event.job for event in search_ended(engine, like, limit=100).attempts] == expected
-    capped = search_ended(engine, parse_filter("state:done", world.now_us), limit=100, most=5)
+        assert [
+            event.job for event in search.search_ended(engine, like, limit=100).attempts
+        ] == expected
+    capped = search.search_ended(
+        engine, parse_filter("state:done", world.now_us), limit=100, most=5
+    )
     assert capped.is_capped
     assert {event.job for event in capped.attempts} <= set(jobs)
     whole = [event.job for event in past.attempts if event.ended_us >= capped.since_us]

@@ -8,7 +8,6 @@ runs a task at once.
 import asyncio
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -37,8 +36,8 @@ from dueline.core.errors import ConfigError
 from dueline.core.queue_settings import History
 from dueline.core.retry import Retry
 from tests.harness import django_site
+from tests.harness.clocks import HandClock
 from tests.harness.django_site import tasks
-from tests.harness.programs import wait_for
 
 READY, RUNNING = contract.TaskResultStatus.READY, contract.TaskResultStatus.RUNNING
 FAILED, SUCCESSFUL = contract.TaskResultStatus.FAILED, contract.TaskResultStatus.SUCCESSFUL
@@ -326,12 +325,15 @@ def test_a_cancelled_job_has_failed_and_its_call_is_unknown(backend: DuelineBack
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_an_expired_job_has_failed(backend: DuelineBackend, *, is_ended: bool) -> None:
-    expires = timezone.now() + timedelta(seconds=0.01)
-    job = backend.app.known(tasks.add).call.using(expires=expires).enqueue(1)
-    wait_for(lambda: job.status == "expired", "it has expired")
-    if is_ended:
-        run(backend)
-    result = tasks.add.get_result(job.id)
+    clock = HandClock(SystemClock().wall_us())
+    expires = timezone.now() + timedelta(minutes=1)
+    with backend.app.switched("memory://", clock=clock):
+        job = backend.app.known(tasks.add).call.using(expires=expires).enqueue(1)
+        clock.advance(61)
+        assert job.status == "expired"
+        if is_ended:
+            run(backend)
+        result = tasks.add.get_result(job.id)
     assert (result.status, result.is_finished, result.started_at) == (FAILED, True, None)
     assert result.finished_at >= expires - timedelta(milliseconds=1)
     assert [one.traceback for one in result.errors] == ["expired\n"]
@@ -342,21 +344,22 @@ def test_an_end_without_its_handler_is_signalled(
     backend: DuelineBackend, sent: list[tuple[str, str, str]], end: str
 ) -> None:
     app = backend.app
-    if end == "expired":
-        expires = timezone.now() + timedelta(seconds=0.05)
-        job_id = app.known(tasks.add).call.using(expires=expires).enqueue(1).id
-        time.sleep(0.06)
-    else:
-        app.queue("default", deliver="at_most_once" if end == "lost" else "at_least_once")
-        job_id = tasks.add.enqueue(1).id
-        for _ in range(3 if end == "poison" else 1):
-            (leased,) = RawQueue(app, "default", lease=0.001).claim(1)  # and its process dies
-            time.sleep(0.01)
-        if end == "cancelled":
-            RawQueue(app, "default", lease=0.1).extend([leased])
-            assert not app.job(job_id).cancel()
-            time.sleep(0.1)
-    run(backend)
+    clock = HandClock(SystemClock().wall_us())
+    with app.switched("memory://", clock=clock):
+        if end == "expired":
+            expires = timezone.now() + timedelta(minutes=1)
+            job_id = app.known(tasks.add).call.using(expires=expires).enqueue(1).id
+        else:
+            app.queue("default", deliver="at_most_once" if end == "lost" else "at_least_once")
+            job_id = tasks.add.enqueue(1).id
+            for _ in range(3 if end == "poison" else 1):
+                clock.advance(61)
+                (leased,) = RawQueue(app, "default", lease=60).claim(1)  # and its process dies
+            if end == "cancelled":
+                RawQueue(app, "default", lease=60).extend([leased])
+                assert not app.job(job_id).cancel()
+        clock.advance(61)
+        run(backend)
     assert sent[-1:] == [("task_finished", job_id, "FAILED")]
     assert [name for name, *_ in sent].count("task_finished") == 1
     assert "task_started" not in [name for name, *_ in sent]

@@ -28,7 +28,8 @@ if (live || document.getElementById("charts")) {
   let row = -1;  // the row that has the focus, by its number: rows are replaced
   document.addEventListener("htmx:beforeSwap", (event) => {
     row = rows().indexOf(document.activeElement);
-    if (event.detail.xhr.status >= 400) event.detail.shouldSwap = false;
+    // The user may have ticked a box since the request was sent.
+    if (event.detail.xhr.status >= 400 || isBusy()) event.detail.shouldSwap = false;
   });
   document.addEventListener("htmx:afterSwap", () => {
     toggle.classList.remove("lost");
