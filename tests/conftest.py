@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _is_of_page(item, SLOW_PAGES):
             item.add_marker(pytest.mark.slow)
         if _is_slow_law(item):
-            item.add_marker(pytest.mark.slow(halves=True))
+            item.add_marker(pytest.mark.slow(parts=True))
     _leave_out(config, items)
     for place, item in enumerate(items):
         is_long = item.get_closest_marker("long") is not None or _is_slow_law(item)
@@ -151,7 +151,7 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the cases that are not of the part `SLOW_PART`, of tests marked `slow(halves=True)`.
+    """Yield the cases that are not of the part `SLOW_PART`, of tests marked `slow(parts=True)`.
 
     Such a test has many cases of one kind, and keeps its share of them.
     """
@@ -159,7 +159,7 @@ def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     tests = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("slow")
-        if mark is not None and mark.kwargs.get("halves"):
+        if mark is not None and mark.kwargs.get("parts"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         if len(cases) >= CASES_MIN:
@@ -170,7 +170,7 @@ def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
 def _other_laws(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield the laws of stores on servers that are not of the part `LAWS_PART`.
 
-    A law that is left out on PostgreSQL is run on Cassandra and Redis, and the other way round.
+    Of three parts each runs every law once: on Cassandra, PostgreSQL or Redis.
     """
     number, parts = map(int, os.environ.get("LAWS_PART", "0/1").split("/"))
     for item in items:

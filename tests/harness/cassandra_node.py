@@ -76,7 +76,7 @@ def node_url() -> Iterator[str]:
         absent("cassandra", NO_NODE)
     folder = CACHE / "tests"
     folder.mkdir(parents=True, exist_ok=True)
-    ring = Ring(folder, fast_start=True, first=FIRST)
+    ring = Ring(folder, fast_start=True, lazy=True, first=FIRST)
     with (folder / "users.lock").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         try:

@@ -44,6 +44,7 @@ def _up(options: argparse.Namespace) -> int:
         nodes=options.nodes or len(known.nodes),
         commitlog=options.commitlog or known.commitlog,
         fast_start=fast_start,
+        lazy=options.lazy or known.lazy,
         centres=options.centres or known.centres,
         version=options.version or known.version,
         first=options.first or known.nodes[0].settings.first,
@@ -103,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         "--fast-start",
         action=argparse.BooleanOptionalAction,
         help="half the time to start, slower after; default: as before, or not",
+    )
+    up.add_argument(
+        "--lazy", action="store_true", help="quick TRUNCATE and DDL; for a node that is not killed"
     )
     up.add_argument("--version", help=f"default: as before, or {CASSANDRA_VERSION}")
     up.add_argument(

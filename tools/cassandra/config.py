@@ -66,6 +66,8 @@ class Settings:
         first: last number of the first node's address 127.0.0.x, 1 to 252
         commitlog: `batch` loses no acknowledged write at a SIGKILL; `periodic` is faster
         fast_start: compile less: half the time to start, slower after
+        lazy: do not flush the node's own tables with each TRUNCATE and change of a schema; for
+            nodes that no test kills
         logins: who connects needs a name and a password; the first user is `cassandra`, with
             that password
         keystore: a PKCS 12 file, absolute, whose password is KEYSTORE_PASSWORD; with it the
@@ -81,6 +83,7 @@ class Settings:
     first: int = 1
     commitlog: CommitLog = "batch"
     fast_start: bool = False
+    lazy: bool = False
     logins: bool = False
     keystore: str = ""
     centres: bool = False
@@ -254,6 +257,7 @@ def daemon_command(settings: Settings, *, java: str, jars: Path) -> Sequence[str
         "-XX:ActiveProcessorCount=2",
         "-XX:+ExitOnOutOfMemoryError",
         *(["-XX:TieredStopAtLevel=1"] if settings.fast_start else []),
+        *(["-Dcassandra.unsafesystem=true"] if settings.lazy else []),
         "-Dcassandra.available_processors=2",
         # Where things are.
         f"-Dcassandra.config={(settings.config / 'cassandra.yaml').as_uri()}",

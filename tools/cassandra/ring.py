@@ -33,7 +33,7 @@ class Ring:
         fast_start: start in half the time and run slower; for tests that measure nothing
         first: last number of the first node's address 127.0.0.x, 1 to 252; rings whose
             addresses differ run side by side
-        logins, keystore, centres, version, threads: see `Settings`
+        lazy, logins, keystore, centres, version, threads: see `Settings`
         cache: the folder above the folders of the jars
     """
 
@@ -44,6 +44,7 @@ class Ring:
         nodes: int = 1,
         commitlog: CommitLog = "batch",
         fast_start: bool = False,
+        lazy: bool = False,
         first: int = 1,
         logins: bool = False,
         keystore: str = "",
@@ -59,6 +60,7 @@ class Ring:
         self.folder = folder.resolve()
         self.commitlog = commitlog
         self.fast_start = fast_start
+        self.lazy = lazy
         self.centres = centres
         self.version = version
         self.nodes: Sequence[Node] = [
@@ -70,6 +72,7 @@ class Ring:
                     first=first,
                     commitlog=commitlog,
                     fast_start=fast_start,
+                    lazy=lazy,
                     logins=logins,
                     keystore=keystore,
                     centres=centres,

@@ -114,6 +114,8 @@ def test_no_flag_gives_up_durability(tmp_path: Path) -> None:
         command = " ".join(daemon_command(settings, java="java", jars=Path("/jars")))
         assert "unsafesystem" not in command
         assert "skip_sync" not in command
+    lazy = daemon_command(Settings(tmp_path, lazy=True), java="java", jars=tmp_path)
+    assert "-Dcassandra.unsafesystem=true" in lazy  # it says so
 
 
 def test_a_fast_start_compiles_less(tmp_path: Path) -> None:
