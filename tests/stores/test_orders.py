@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,15 +12,16 @@ import pytest
 
 from dueline import (
     BadInput,
-    Conflict,
     Dueline,
     DurableContext,
     OrderKey,
     Retry,
+    StoreUnavailable,
     Unique,
 )
-from dueline.admin.move_plan import rehearse
+from dueline.admin.move import Moved, Mover
 from dueline.api.job_handle import Job
+from dueline.core.clock import SystemClock
 from dueline.core.job import Job as Row
 from dueline.core.job import JobId
 from dueline.core.pagination import records_in
@@ -39,7 +40,7 @@ class Ledger:
     """An application whose task notes what ran, and fails as often as it is told.
 
     ran: the arguments of calls, in order. broken: how often a call fails. together: keys of which
-    two jobs ran at once.
+    two jobs ran at once. held: what calls wait for.
     """
 
     def __init__(self, url: str) -> None:
@@ -48,6 +49,7 @@ class Ledger:
         self.ran: list[str] = []
         self.broken = Counter[str]()
         self.together: set[str] = set()
+        self.held: dict[str, Callable[[], object]] = {}
         self._running = Counter[str]()
         self._lock = threading.Lock()
 
@@ -58,6 +60,7 @@ class Ledger:
                 if self._running[account] > 1:
                     self.together.add(account)
                 self.ran.append(name)
+            self.held.get(name, bool)()
             try:
                 if self.broken[name] > 0:
                     self.broken[name] -= 1
@@ -318,14 +321,31 @@ def test_a_key_is_read_from_where_its_entries_begin(
     assert ledger.ran[-3:] == ["a", "b", "c"]
 
 
-def test_a_store_with_such_jobs_does_not_move(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.call("0")
-    other = Dueline(f"sqlite:///{tmp_path}/other.db")
-    plan = rehearse(ledger.app.engine, other.engine, is_begun=False)
-    assert [line.what for line in plan.refusals()] == ["jobs with order keys"]
-    with pytest.raises(Conflict, match="order"):
-        plan.expect_possible()
-    other.close()
+def test_jobs_of_a_key_move_with_their_order(ledger: Ledger, tmp_path: Path) -> None:
+    """Also while the first of them still runs in the old store, and others are called (X11)."""
+    ledger.call("0", "1", "2")
+    other = Ledger(f"sqlite:///{tmp_path}/other.db")
+    other.ran, other.broken["1"] = ledger.ran, 1
+    is_open, began = threading.Event(), threading.Event()
+    ledger.held["0"] = lambda: (began.set(), is_open.wait(WAIT_S))
+
+    def report(text: str, moved: Moved) -> None:
+        if moved.waiting and not is_open.is_set():
+            with suppress(StoreUnavailable):
+                other.call("3")
+            other.burst()
+            assert ledger.ran == ["0"]
+            is_open.set()
+
+    with ledger.app.worker():
+        assert began.wait(WAIT_S)
+        queues = [app.queues for app in (ledger.app, other.app)]
+        mover = Mover(*queues, ("old", "new"), clock=SystemClock(), report=report, grace_us=0)
+        mover.run()
+    other.drain()
+    assert ledger.ran == ["0", "1", "1", "2", "3"]
+    assert not ledger.entries()
+    other.app.close()
 
 
 def test_a_row_that_one_read_misses_has_not_ended(ledger: Ledger) -> None:

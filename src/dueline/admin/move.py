@@ -25,6 +25,7 @@ from dueline.core.queue_catalog import LATE_US
 from dueline.core.readable_records import value_at
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ShowsTransactions
+from dueline.jobs import chunk_records, orders
 from dueline.jobs.completion import complete, stored
 from dueline.jobs.dependencies import awaiting
 from dueline.jobs.queue import Queues
@@ -107,6 +108,7 @@ class Mover:
         self._portions = Portions(self._source, self._target)
         self._flows: set[JobId] = set()
         self._schedules: list[str] = []
+        self._orders: dict[str, int] = {}  # order keys that wait for rows of the source
         self._callers: set[bytes] = set()  # functions whose called jobs may end in the source
         self._held: Job | None = None  # a job whose claim is under way
         self.moved = Moved()
@@ -199,6 +201,7 @@ class Mover:
         move_records.put_new(target, self._records(*move_records.COPIED))
         move_records.copy_leases(target, self._records(move_records.LEASES))
         keyed = move_records.copy_keys(source, target, self._records("unique"))
+        orders.copy_keys(target, self._records(orders.KIND))
         self._list_unmoved()
         self._list_callers()
         self._move_parts()
@@ -213,6 +216,8 @@ class Mover:
     def _move_all(self) -> None:
         """Move rows in passes until none is left; copy results between and at the end."""
         keys: Sequence[tuple[str, Put]] | None = None
+        copied = move_records.all_records(self._target.store)
+        self._orders = {part: 0 for part, put in copied if _is_awaited(part, put)}
         while True:
             self._release_dead()
             self._held = None
@@ -224,8 +229,9 @@ class Mover:
                 self._copy_results()
                 keys = move_records.keys_elsewhere(self._target.store)
             keys = move_records.release_keys(self._source.store, self._target.store, keys)
+            self._release_orders(self._orders)
             self._report("moving jobs", self.moved)
-            if not (self.moved.waiting or self._flows or self._schedules):
+            if not (self.moved.waiting or self._flows or self._schedules or self._orders):
                 break
             self._clock.sleep(_REST_S)
         self._copy_results()
@@ -252,7 +258,9 @@ class Mover:
         return ", ".join(waits)
 
     def _end(self) -> None:
-        self._store_state(_State(self._from, "done"))
+        state = self._state()
+        assert state is not None
+        self._store_state(replace(state, stage="done"))
         move_records.delete_moved(self._source.store)
 
     # Rows
@@ -297,6 +305,8 @@ class Mover:
             self.moved.jobs += self._portions.resume(token, taken)
         moved = self._portions.move(free)
         self.moved.jobs += moved
+        if self._orders and moved:
+            self._release_orders(orders.partitions_of(free))
         return left + len(free) - moved
 
     def _waits_here(self, row: Job) -> bool:
@@ -391,6 +401,17 @@ class Mover:
         # Jobs that ran in the source have ended since the first copy (rule I3).
         move_records.put_new(self._target.store, self._records(batches.PARTITION))
         self.moved.results = move_records.copy_results(self._target.store, self._records("results"))
+        chunks = self._records(chunk_records.KIND)  # of jobs that ended: others moved with theirs
+        move_records.put_again(self._target.store, chunks)
+
+    def _release_orders(self, partitions: Iterable[str]) -> None:
+        """Let the jobs of order keys run whose turn it is, as far as the rows have arrived."""
+        for partition in self._orders.keys() & set(partitions):
+            after = orders.arrive(self._source, self._target, partition, self._orders[partition])
+            if after is None:
+                del self._orders[partition]
+            else:
+                self._orders[partition] = after
 
     # State
 
@@ -423,6 +444,11 @@ class Mover:
                 self._clock.sleep(2 * _REST_S)
             else:
                 return
+
+
+def _is_awaited(partition: str, put: Put) -> bool:
+    is_entry = move_records.kind_of(partition) == orders.KIND
+    return is_entry and orders.is_elsewhere(put)
 
 
 def _is_held(row: Job, now_us: int) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dueline.admin.move_records import COPIED, LEASES, OWN, WITH_JOBS, all_records, kind_of
-from dueline.core.call_options import order_of
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, Conflict
 from dueline.core.job import is_away
@@ -13,6 +12,7 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import Lane
 from dueline.core.pagination import jobs_in
 from dueline.core.store_capabilities import ListsLanes
+from dueline.jobs import chunk_records, orders
 
 MOVES: Final = "moves"
 WAITED: Final = "waited for"
@@ -31,6 +31,8 @@ _NAMES: Final = {
     "results": "records of results",
     "queues": "queues with their settings",
     "flows": "workflows",
+    orders.KIND: "places in order keys",
+    chunk_records.KIND: "records of partial results",
 }
 """How a kind of records is called; other kinds follow from these."""
 
@@ -80,18 +82,12 @@ def rehearse(
 def _jobs(source: Engine) -> Iterator[Line]:
     now_us = source.time.latest_us()
     rows = (row for lane in lanes_of(source) for row in jobs_in(source.store, lane))
-    states, in_order = Counter[str](), 0
-    for row in rows:
-        states["taken" if is_away(row) else status_of(row, now_us)] += 1
-        in_order += order_of(row) is not None
+    states = Counter("taken" if is_away(row) else status_of(row, now_us) for row in rows)
     for state, many in sorted(states.items()):
         if state == "running":
             yield Line("running jobs", many, WAITED, "their claims are under way")
         else:
             yield Line(f"{state} jobs", many, MOVES)
-    if in_order:
-        why = "their order does not span two stores; let them end, or cancel or delete them"
-        yield Line("jobs with order keys", in_order, REFUSED, why)
 
 
 def _records(source: Engine, *, leave_streams: bool) -> Iterator[Line]:
@@ -131,7 +127,7 @@ def _history(source: Engine) -> Iterator[Line]:
 
 def unfit(target: Engine) -> Iterator[Line]:
     """Yield what makes a target unfit: work, or declarations that the source's would meet."""
-    is_free = OWN | {"queues", "results", LEASES}
+    is_free = OWN | {"queues", "results", LEASES, orders.KIND, chunk_records.KIND}
     kinds = Counter(kind_of(partition) for partition, _ in all_records(target.store))
     for kind in sorted(kinds.keys() - is_free):
         why = "the new store holds them; stop its workers and producers, and empty it"

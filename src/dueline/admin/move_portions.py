@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from dueline.admin.move_records import of_partitions, put_new
+from dueline.admin.move_records import of_partitions, put_again, put_new
 from dueline.core.call_options import durable_place
 from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
@@ -25,6 +25,7 @@ from dueline.durable import removal
 from dueline.jobs import (
     called_jobs,
     cancel_requests,
+    chunk_records,
     decisions,
     dependencies,
     function_list,
@@ -186,6 +187,9 @@ class Portions:
             cancel_requests.remember(target, job_id, now_us=now_us, version=version)
         marks = of_partitions(source, (sections.partition_of(row.id) for row in began))
         put_new(target, marks)  # those of sections that ended are kept longer than needed
+        put_again(
+            target, chain.from_iterable(chunk_records.copies(source, row.id) for row in began)
+        )
         dependencies.copy_known(self._source, self._target, taken)
         self._copy_functions([row for row in taken if durable_place(row) is not None])
 

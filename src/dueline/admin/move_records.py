@@ -19,7 +19,7 @@ from dueline.core.pagination import parts_of, record_at, records_in
 from dueline.core.queue_settings import QueueSettings, with_shards
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Record, Store
 from dueline.core.store_capabilities import ListsRecords
-from dueline.jobs import circuit_records, orders, results, unique_records
+from dueline.jobs import chunk_records, circuit_records, orders, results, unique_records
 from dueline.schedules import schedule as schedules
 
 COPIED: Final = frozenset(
@@ -40,7 +40,9 @@ COPIED: Final = frozenset(
 """Kinds of records that are copied as they are: limits with what is in use, sequences, batches,
 namespaces of blobs, and what operators did."""
 
-REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION, "queues"})
+REWRITTEN: Final = frozenset(
+    {"unique", "flows", "results", schedules.PARTITION, "queues", orders.KIND, chunk_records.KIND}
+)
 """Kinds that are copied with what they belong to."""
 
 WITH_JOBS: Final = frozenset(
@@ -67,7 +69,6 @@ OWN: Final = frozenset(
         "runtimes",
         "scales",
         bulk_runs.PARTITION,
-        orders.KIND,
     }
 )
 """Kinds about the store and its processes, which each store has for itself."""
@@ -121,6 +122,12 @@ def put_new(store: Store, puts: Iterable[tuple[str, Put]]) -> None:
     """Store records, except those that exist: they were stored before, and may have changed."""
     for some in parts_of(puts, _PAGE):
         store.together([Group(commits=(Commit(part, (_new(put),)),)) for part, put in some])
+
+
+def put_again(store: Store, puts: Iterable[tuple[str, Put]]) -> None:
+    """Store records that never change once they are stored."""
+    for some in parts_of(puts, _PAGE):
+        store.together([Group(commits=(Commit(part, (put,)),)) for part, put in some])
 
 
 def _new(put: Put) -> Put:

@@ -8,7 +8,7 @@ other, and repeats one as it was until the store has confirmed it (rules T1 and 
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,6 +19,9 @@ from dueline.core.job import JobId
 from dueline.core.pagination import RECORDS_A_PAGE, records_in
 from dueline.core.store import Commit, Delete, Put, Records
 from dueline.tasks.chunks import Emitted
+
+KIND: Final = "chunks"
+"""The kind of the partitions."""
 
 KEEP_US: Final = DAY_US
 """How long a chunk is kept after it was emitted."""
@@ -120,8 +123,17 @@ def of_earlier_claims(records: Records, job_id: JobId, fence: int) -> Commit | N
     return Commit(partition, old) if old else None
 
 
+def copies(records: Records, job_id: JobId) -> Iterator[tuple[str, Put]]:
+    """Yield the records of a job, with their partition, as they are to be in another store."""
+    partition = _partition_of(job_id)
+    for record in records_in(records, partition, page_size=_PAGE):
+        at_us = decode(record.value, _Chunks).at_us
+        put = Put(record.key, record.version, record.value, expires_us=at_us + KEEP_US, at_us=at_us)
+        yield partition, put
+
+
 def _partition_of(job_id: JobId) -> str:
-    return f"chunks/{job_id.hex()}"
+    return f"{KIND}/{job_id.hex()}"
 
 
 def _key(place: ChunkPlace) -> str:

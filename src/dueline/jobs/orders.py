@@ -25,7 +25,17 @@ from dueline.core.features import ORDERS
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of, living_queue
 from dueline.core.pagination import parts_of, records_in
-from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move, Put, Record, Write
+from dueline.core.store import (
+    NO_VERSION,
+    Commit,
+    Delete,
+    Group,
+    Move,
+    Put,
+    Record,
+    Store,
+    Write,
+)
 from dueline.core.wakeup import place_of
 from dueline.jobs.completion import stored
 from dueline.jobs.moves import with_position
@@ -54,6 +64,9 @@ _BEHIND: Final = 64
 
 _ROUNDS_MAX: Final = 100
 
+_ENTRY_BYTES: Final = 20
+_ELSEWHERE: Final = b"!"  # at the end of an entry whose row may be in the store that moves here
+
 opts_of = attrgetter("opts")
 
 
@@ -66,11 +79,20 @@ class _Head(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A job in the order of its key, in the turn that it had then."""
+    """A job in the order of its key, in the turn that it had then.
+
+    is_elsewhere: the row may still be in the store that moves here.
+    """
 
     number: int
     job_id: JobId
     turn: int
+    is_elsewhere: bool = False
+
+    @property
+    def claimant(self) -> tuple[JobId, int]:
+        """The job and its turn."""
+        return self.job_id, self.turn
 
 
 @dataclass
@@ -80,11 +102,13 @@ class _Key:
     Attributes:
         head: The head.
         ended: Numbers of the entries before them.
+        waits: The next entry is of a job whose row has yet to arrive from another store.
     """
 
     head: _Head
     living: list[tuple[_Entry, Job]]
     ended: list[int]
+    waits: bool = False
 
     def first(self) -> Job | None:
         """Return the job that may run."""
@@ -215,7 +239,8 @@ def _head_of(engine: Engine, partition: str) -> _Head:
 
 def _entry(record: Record) -> _Entry:
     value = record.value
-    return _Entry(int(record.key, 16), JobId(value[:16]), int.from_bytes(value[16:]))
+    turn = int.from_bytes(value[16:_ENTRY_BYTES])
+    return _Entry(int(record.key, 16), JobId(value[:16]), turn, len(value) > _ENTRY_BYTES)
 
 
 def _read(engine: Engine, partitions: Iterable[str]) -> Mapping[str, _Key]:
@@ -233,11 +258,15 @@ def _read(engine: Engine, partitions: Iterable[str]) -> Mapping[str, _Key]:
             key = keys[partition]
             for entry in page:
                 row = rows.get(entry.job_id)
+                if row is None and entry.is_elsewhere:  # rule X11
+                    key.waits = True
+                    break
                 if row is not None and not _has_ended(row, entry.turn):
                     key.living.append((entry, row))
                 elif not key.living:
                     key.ended.append(entry.number)
-            if len(page) == _PAGE and len(key.living) < 2:  # noqa: PLR2004  (the first, the next)
+            is_read = key.waits or len(key.living) >= 2  # noqa: PLR2004  (the first, the next)
+            if len(page) == _PAGE and not is_read:
                 after[partition] = page[-1].number
     return keys
 
@@ -302,7 +331,7 @@ def may_run(engine: Engine, jobs: Sequence[Job]) -> set[JobId]:
 
 
 def _is_first(key: _Key, job: Job) -> bool:
-    return bool(key.living) and key.living[0][0][1:] == (job.id, _turn_of(job))
+    return bool(key.living) and key.living[0][0].claimant == (job.id, _turn_of(job))
 
 
 def postpone(engine: Engine, jobs: Sequence[Job]) -> int:
@@ -318,11 +347,12 @@ def postpone(engine: Engine, jobs: Sequence[Job]) -> int:
     moves: list[Move] = []
     for partition, some in keys.items():
         numbers = _numbers(engine, partition, some)
-        living = _read(engine, [partition])[partition].living
+        key = _read(engine, [partition])[partition]
+        living = key.living
         following = living[1][0].number if len(living) > 1 else 0
         is_blocked = bool(living) and living[0][1].state == State.DEAD
         for job in some:
-            is_next = numbers[job.id] == following and not is_blocked
+            is_next = (numbers[job.id] == following and not is_blocked) or key.waits
             wait_us = max(now_us - job.enqueued_us, CHECK_US)
             at_us = now_us + min(wait_us, NEXT_US if is_next else CHECK_US_MAX)
             moves.append(_moved(engine, job, at_us, parked_us=at_us, number=numbers[job.id]))
@@ -347,7 +377,7 @@ def _numbers(engine: Engine, partition: str, rows: Sequence[Job]) -> Mapping[Job
         head = _head_of(engine, partition)
         for record in records_in(engine.store, partition, after=_name(head.first - 1)):
             entry = _entry(record)
-            if wanted.pop(entry[1:], None) is not None:
+            if wanted.pop(entry.claimant, None) is not None:
                 numbers[entry.job_id] = entry.number
                 if not wanted:
                     break
@@ -361,7 +391,7 @@ def _entries(
     engine: Engine, partition: str, number: int, limit: int
 ) -> Iterator[tuple[JobId, int]]:
     for record in engine.store.read(partition, after=_name(number - 1), limit=limit):
-        yield _entry(record)[1:]
+        yield _entry(record).claimant
 
 
 # Releases
@@ -422,3 +452,73 @@ def _trim(engine: Engine, partition: str, key: _Key, now_us: int) -> None:
         if first - head.first >= _BEHIND and head.version:
             put = _put(head._replace(first=first), engine.ids.token(), now_us)
             engine.store.commit(partition, [put])
+
+
+# Stores that move
+
+
+def copy_keys(target: Store, records: Iterable[tuple[str, Put]]) -> None:
+    """Copy the heads and entries of another store, before this one is open (rule X11).
+
+    No job of a key runs here before the rows of its entries have arrived, or have ended there.
+    """
+    for some in parts_of(records, _AT_ONCE):
+        groups = [
+            Group(commits=(Commit(partition, (_copy_of(target, partition, put),)),))
+            for partition, put in some
+        ]
+        target.together(groups)
+
+
+def _copy_of(target: Store, partition: str, put: Put) -> Put:
+    if put.key != _HEAD:
+        return Put(put.key, put.version, put.value[:_ENTRY_BYTES] + _ELSEWHERE)
+    following, first = decode(put.value, tuple[int, int])
+    for record in target.read(partition, after=None, limit=1):
+        if record.key == _HEAD:  # of jobs that have all ended here
+            following = max(following, decode(record.value, tuple[int, int])[0])
+    return Put(_HEAD, put.version, encode((following, first)), expires_us=put.expires_us)
+
+
+def is_elsewhere(put: Put) -> bool:
+    """Return whether a record is an entry whose row may be in the store that moves here."""
+    return put.key != _HEAD and len(put.value) > _ENTRY_BYTES
+
+
+def arrive(source: Engine, target: Engine, partition: str, after: int) -> int | None:
+    """Note which jobs of a key are not in another store any more, in the order of the key.
+
+    Their rows were inserted here before they were deleted there, or they have ended there.
+
+    Args:
+        source: The other store.
+        target: The store to which the jobs move.
+        partition: The key.
+        after: All entries up to this number have arrived.
+
+    Returns:
+        As `after`, for the next call; None if all have arrived.
+    """
+    is_left = False
+    while not is_left:
+        page = target.store.read(partition, after=_name(after), limit=_AT_ONCE)
+        records = [record for record in page if len(record.value) > _ENTRY_BYTES]
+        there = _rows(source, {_entry(record).job_id for record in records})
+        for record in records:
+            entry = _entry(record)
+            if is_left := entry.job_id in there:
+                break
+            value = record.value[:_ENTRY_BYTES]
+            put = Put(record.key, target.ids.token(), value, expect=record.version)
+            target.store.commit(partition, (put,))
+            after = entry.number
+        if not is_left and len(page) < _AT_ONCE:
+            break
+        after = after if is_left else int(page[-1].key, 16)
+    _advance(target, [partition])
+    return after if is_left else None
+
+
+def partitions_of(jobs: Iterable[Job]) -> set[str]:
+    """Return the partitions of the order keys of jobs."""
+    return set(_by_key(jobs))
