@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dueline.admin import move_records
+from dueline.admin.move_audit import MoveAudit, MoveAuditor
+from dueline.admin.move_history import JobSet, copy_history, moved_jobs
 from dueline.admin.move_plan import lanes_of, rehearse
 from dueline.admin.move_portions import PARTITION, Portions
 from dueline.batches import records as batches
@@ -25,7 +27,7 @@ from dueline.core.queue_catalog import LATE_US
 from dueline.core.readable_records import value_at
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ShowsTransactions
-from dueline.jobs import chunk_records, orders
+from dueline.jobs import orders
 from dueline.jobs.completion import complete, stored
 from dueline.jobs.dependencies import awaiting
 from dueline.jobs.queue import Queues
@@ -67,12 +69,14 @@ class Moved:
       waiting: Rows that were left by the last pass: their claims are under way, or those of other
         steps of their workflows.
       results: Records of results copied by this process.
+      events: Events of moved jobs in the history that were copied by this process.
       waits_for: What the last pass waits for, in words; empty for nothing.
     """
 
     jobs: int = 0
     waiting: int = 0
     results: int = 0
+    events: int = 0
     waits_for: str = ""
 
 
@@ -172,6 +176,25 @@ class Mover:
         self._patiently(self._end)
         return self.moved
 
+    def is_done(self) -> bool:
+        """Return whether this move was run to its end.
+
+        Raises: Conflict: as `is_begun`.
+        """
+        state = self._state() if self.is_begun() else None
+        return state is not None and state.stage == "done"
+
+    def audit(self) -> MoveAudit:
+        """Compare both stores after the move: see `move_audit`.
+
+        Raises: Conflict: the move is not done.
+        """
+        state = self._state() if self.is_done() else None
+        if state is None:
+            raise Conflict("The move is not done.", hint="Run it first.")
+        say = lambda text: self._report(text, self.moved)  # noqa: E731
+        return MoveAuditor(self._source, self._target, state.closed_us, say).run()
+
     # The stages
 
     def _begin(self) -> None:
@@ -260,6 +283,9 @@ class Mover:
     def _end(self) -> None:
         state = self._state()
         assert state is not None
+        moved = JobSet(job for job, _ in moved_jobs(self._target.store, state.closed_us))
+        self._report("copying the history of moved jobs", self.moved)
+        self.moved.events = copy_history(self._source, self._target, moved)
         self._store_state(replace(state, stage="done"))
         move_records.delete_moved(self._source.store)
 
@@ -401,8 +427,7 @@ class Mover:
         # Jobs that ran in the source have ended since the first copy (rule I3).
         move_records.put_new(self._target.store, self._records(batches.PARTITION))
         self.moved.results = move_records.copy_results(self._target.store, self._records("results"))
-        chunks = self._records(chunk_records.KIND)  # of jobs that ended: others moved with theirs
-        move_records.put_again(self._target.store, chunks)
+        move_records.put_again(self._target.store, self._records(*move_records.OF_ATTEMPTS))
 
     def _release_orders(self, partitions: Iterable[str]) -> None:
         """Let the jobs of order keys run whose turn it is, as far as the rows have arrived."""

@@ -4,7 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dueline.admin.move_records import COPIED, LEASES, OWN, WITH_JOBS, all_records, kind_of
+from dueline.admin.move_records import (
+    COPIED,
+    LEASES,
+    OF_ATTEMPTS,
+    OWN,
+    WITH_JOBS,
+    all_records,
+    kind_of,
+)
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, Conflict
 from dueline.core.job import is_away
@@ -12,7 +20,7 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import Lane
 from dueline.core.pagination import jobs_in
 from dueline.core.store_capabilities import ListsLanes
-from dueline.jobs import chunk_records, orders
+from dueline.jobs import attempt_lines, chunk_records, orders
 
 MOVES: Final = "moves"
 WAITED: Final = "waited for"
@@ -33,6 +41,7 @@ _NAMES: Final = {
     "flows": "workflows",
     orders.KIND: "places in order keys",
     chunk_records.KIND: "records of partial results",
+    attempt_lines.KIND: "records of logged lines",
 }
 """How a kind of records is called; other kinds follow from these."""
 
@@ -122,12 +131,13 @@ def _history(source: Engine) -> Iterator[Line]:
     entries = [source.catalog.entry(name) for name in names]
     kept = [entry for entry in entries if entry is not None and entry.settings.history != "off"]
     if kept:
-        yield Line("queues' histories", len(kept), STAYS, "read them in the old store")
+        why = "that of moved jobs; read the rest in the old store"
+        yield Line("queues' histories", len(kept), MOVES, why)
 
 
 def unfit(target: Engine) -> Iterator[Line]:
     """Yield what makes a target unfit: work, or declarations that the source's would meet."""
-    is_free = OWN | {"queues", "results", LEASES, orders.KIND, chunk_records.KIND}
+    is_free = OWN | OF_ATTEMPTS | {"queues", "results", LEASES, orders.KIND}
     kinds = Counter(kind_of(partition) for partition, _ in all_records(target.store))
     for kind in sorted(kinds.keys() - is_free):
         why = "the new store holds them; stop its workers and producers, and empty it"

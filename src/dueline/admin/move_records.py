@@ -19,7 +19,14 @@ from dueline.core.pagination import parts_of, record_at, records_in
 from dueline.core.queue_settings import QueueSettings, with_shards
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Record, Store
 from dueline.core.store_capabilities import ListsRecords
-from dueline.jobs import chunk_records, circuit_records, orders, results, unique_records
+from dueline.jobs import (
+    attempt_lines,
+    chunk_records,
+    circuit_records,
+    orders,
+    results,
+    unique_records,
+)
 from dueline.schedules import schedule as schedules
 
 COPIED: Final = frozenset(
@@ -40,9 +47,17 @@ COPIED: Final = frozenset(
 """Kinds of records that are copied as they are: limits with what is in use, sequences, batches,
 namespaces of blobs, and what operators did."""
 
-REWRITTEN: Final = frozenset(
-    {"unique", "flows", "results", schedules.PARTITION, "queues", orders.KIND, chunk_records.KIND}
-)
+OF_ATTEMPTS: Final = frozenset({chunk_records.KIND, attempt_lines.KIND})
+"""Kinds that hold what handlers emitted and logged: their records never change."""
+
+REWRITTEN: Final = OF_ATTEMPTS | {
+    "unique",
+    "flows",
+    "results",
+    schedules.PARTITION,
+    "queues",
+    orders.KIND,
+}
 """Kinds that are copied with what they belong to."""
 
 WITH_JOBS: Final = frozenset(

@@ -15,6 +15,9 @@ from dueline.core.lane import living_queue
 from dueline.core.readable_records import readable
 from dueline.core.store import Commit, Delete, Group, Put, Records
 
+KIND: Final = "attempt-lines"
+"""The kind of the partitions."""
+
 ATTEMPTS_MAX: Final = 20
 
 
@@ -35,7 +38,7 @@ class AttemptLines:
 
 def place_of(job_id: JobId) -> str:
     """Return the partition of a job's lines."""
-    return f"attempt-lines/{job_id.hex()}"
+    return f"{KIND}/{job_id.hex()}"
 
 
 def written(engine: Engine, job: Job, ended_us: int, text: str) -> Group:

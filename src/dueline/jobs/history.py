@@ -377,19 +377,32 @@ def attempts(
         until_us: Rows after this time are skipped.
     """
     for shard in range(shards):
-        seen: set[Key] = set()
-        after = None if since_us is None else (since_us, b"")
-        stream = queue + HISTORY_SUFFIX
-        for row in rows_in(streams, stream, shard, after=after, until_us=until_us):
-            for row_id, one in attempts_in(row):
-                key = key_of(row_id, one)
-                if key in seen:
-                    continue
-                if len(seen) >= _SEEN_MAX:
-                    seen.clear()
-                seen.add(key)
-                if everything or one.worker:
-                    yield one
+        for _, event in events(streams, queue, shard, since_us=since_us, until_us=until_us):
+            if everything or event.worker:
+                yield event
+
+
+def events(
+    streams: Streams,
+    queue: str,
+    shard: int,
+    *,
+    since_us: int | None = None,
+    until_us: int | None = None,
+) -> Iterator[tuple[bytes, Attempt]]:
+    """Yield the events of a shard of a queue, each once, with the ids of their rows."""
+    seen: set[Key] = set()
+    after = None if since_us is None else (since_us, b"")
+    stream = queue + HISTORY_SUFFIX
+    for row in rows_in(streams, stream, shard, after=after, until_us=until_us):
+        for row_id, event in attempts_in(row):
+            key = key_of(row_id, event)
+            if key in seen:
+                continue
+            if len(seen) >= _SEEN_MAX:
+                seen.clear()
+            seen.add(key)
+            yield row_id, event
 
 
 def forget(store: Store, queue: str, shards: int, *, before_us: int, version: bytes) -> None:

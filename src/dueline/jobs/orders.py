@@ -237,6 +237,13 @@ def _head_of(engine: Engine, partition: str) -> _Head:
 # What a key says
 
 
+def entries_of(records: Iterable[Record]) -> Iterator[tuple[int, JobId, int]]:
+    """Yield the numbers, jobs and turns of the entries among the records of a key."""
+    for record in records:
+        if record.key != _HEAD:
+            yield _entry(record)[:3]
+
+
 def _entry(record: Record) -> _Entry:
     value = record.value
     turn = int.from_bytes(value[16:_ENTRY_BYTES])
@@ -499,24 +506,26 @@ def arrive(source: Engine, target: Engine, partition: str, after: int) -> int | 
     Returns:
         As `after`, for the next call; None if all have arrived.
     """
-    is_left = False
-    while not is_left:
+    left = _arrived(source, target, partition, after)
+    _advance(target, [partition])
+    return left
+
+
+def _arrived(source: Engine, target: Engine, partition: str, after: int) -> int | None:
+    while True:
         page = target.store.read(partition, after=_name(after), limit=_AT_ONCE)
         records = [record for record in page if len(record.value) > _ENTRY_BYTES]
         there = _rows(source, {_entry(record).job_id for record in records})
         for record in records:
-            entry = _entry(record)
-            if is_left := entry.job_id in there:
-                break
-            value = record.value[:_ENTRY_BYTES]
+            entry, value = _entry(record), record.value[:_ENTRY_BYTES]
+            if entry.job_id in there:
+                return after
             put = Put(record.key, target.ids.token(), value, expect=record.version)
             target.store.commit(partition, (put,))
             after = entry.number
-        if not is_left and len(page) < _AT_ONCE:
-            break
-        after = after if is_left else int(page[-1].key, 16)
-    _advance(target, [partition])
-    return after if is_left else None
+        if len(page) < _AT_ONCE:
+            return None
+        after = int(page[-1].key, 16)
 
 
 def partitions_of(jobs: Iterable[Job]) -> set[str]:

@@ -86,6 +86,11 @@ def release(job: Job, rule: Rule) -> Commit:
     return Commit(partition, (Delete(place, expect=job.id),))
 
 
+def place_of(job: Job, rule: Rule) -> str:
+    """Return the place of a job's key among all keys."""
+    return "/".join(_place(scope_of(job), rule.key))
+
+
 def _place(scope: str, key: str) -> tuple[str, str]:
     digest = blake2b(key.encode(), digest_size=_DIGEST_BYTES)
     return f"unique/{scope}/{digest.digest()[0] % _SLICES}", digest.hexdigest()

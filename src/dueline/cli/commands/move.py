@@ -8,13 +8,15 @@ import typer
 
 from dueline import Dueline
 from dueline.admin.move import Moved, Mover
+from dueline.admin.move_audit import MoveAudit
 from dueline.admin.move_plan import rehearse
 from dueline.api.connect import check_exists, mask, missing_file, sqlite_path
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
-from dueline.cli.output import Entry, Output, note
+from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.errors import BadInput
 from dueline.jobs.queue import Queues
 
 COLUMNS = ("what", "many", "verdict", "why")
@@ -32,16 +34,22 @@ def move(
     leave_streams: Annotated[
         bool, typer.Option("--leave-streams", help="Leave streams in the old store.")
     ] = False,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Prove the move, now or later, by the histories of both."),
+    ] = False,
 ) -> int:
     """Move all jobs of a store to another one, while producers and workers run.
 
     From its start on, processes that use the old store are refused with the new address; workers
     finish what they run. Jobs that run are waited for. Each job is in one of the stores. If the
     command is interrupted, run it again to continue. Exits 5 if something cannot be moved;
-    nothing was changed then.
+    nothing was changed then. Exits 6 if --audit finds a job that is lost, doubled or changed.
 
     Example: dueline move --from sqlite:///jobs.db --to postgresql://user:password@host/shop
     """
+    if audit and dry_run:
+        raise BadInput("--audit and --dry-run exclude each other.", hint="Pass one of them.")
     clock = SystemClock()
     is_new = dry_run and missing_file(target) is not None  # an empty file, then
     with _opened(source) as old, _opened("memory://" if is_new else target, creates=True) as new:
@@ -56,9 +64,29 @@ def move(
             entries: list[Entry] = [line._asdict() for line in plan.lines]
             output.entries(entries, COLUMNS)
             return Exit.REFUSED if plan.refusals() else Exit.DONE
-        moved = mover.run(leave_streams=leave_streams)
-        output.entry({"jobs": moved.jobs, "results": moved.results, "store": mask(target)})
-    return Exit.DONE
+        moved = None
+        if not (audit and mover.is_done()):
+            moved = mover.run(leave_streams=leave_streams)
+        entry: Entry = {} if moved is None else {"jobs": moved.jobs, "results": moved.results}
+        if not audit:
+            output.entry({**entry, "store": mask(target)})
+            return Exit.DONE
+        said = mover.audit()
+        output.entry({**entry, "store": mask(target), "moved": said.moved}, parts=_parts(said))
+        return Exit.CHECK if said.has_failed else Exit.DONE
+
+
+def _parts(said: MoveAudit) -> list[Part]:
+    """Return the tables of an audit."""
+    places = [{"place": place, "jobs": many} for place, many in sorted(said.jobs.items())]
+    broken = [{"words": words, "jobs": many} for words, many in sorted(said.counts.items())]
+    findings: list[Entry] = [finding._asdict() for finding in said.findings]
+    return [
+        Part("places", places, ("place", "jobs")),
+        Part("counts", broken, ("words", "jobs")),
+        Part("findings", findings, ("queue", "verdict", "job_id", "words")),
+        Part("not_known", [{"not_known": words} for words in said.not_known], ("not_known",)),
+    ]
 
 
 @contextmanager

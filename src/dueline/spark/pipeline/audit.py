@@ -20,7 +20,7 @@ from dueline.core.watermark import SEALED_US
 from dueline.jobs import results
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING, finding_of, violations
-from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
+from dueline.admin.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
 from dueline.spark.pipeline.audit_state import AuditState
 from dueline.spark.pipeline.bronze import batch_of, begins_of, key_of, period_of
 from dueline.spark.pipeline.delta import Table

@@ -16,7 +16,7 @@ from dueline.spark.pipeline import archive, bronze, dead_jobs, erasure, past, re
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.asking import QUESTIONS, answer_to
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
-from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
+from dueline.admin.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.audit_state import FINDINGS
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.delta import Place, Table, damage_named
