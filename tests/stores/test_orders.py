@@ -325,9 +325,13 @@ def test_jobs_of_a_key_move_with_their_order(ledger: Ledger, tmp_path: Path) -> 
     """Also while the first of them still runs in the old store, and others are called (X11)."""
     ledger.call("0", "1", "2")
     other = Ledger(f"sqlite:///{tmp_path}/other.db")
-    other.ran, other.broken["1"] = ledger.ran, 1
+    other.ran, other.broken = ledger.ran, ledger.broken
+    other.broken["1"] = 1
     is_open, began = threading.Event(), threading.Event()
-    ledger.held["0"] = lambda: (began.set(), is_open.wait(WAIT_S))
+
+    def wait() -> None:
+        began.set()
+        is_open.wait(WAIT_S)
 
     def report(text: str, moved: Moved) -> None:
         if moved.waiting and not is_open.is_set():
@@ -337,11 +341,13 @@ def test_jobs_of_a_key_move_with_their_order(ledger: Ledger, tmp_path: Path) -> 
             assert ledger.ran == ["0"]
             is_open.set()
 
+    ledger.held["0"] = wait
     with ledger.app.worker():
         assert began.wait(WAIT_S)
-        queues = [app.queues for app in (ledger.app, other.app)]
-        mover = Mover(*queues, ("old", "new"), clock=SystemClock(), report=report, grace_us=0)
-        mover.run()
+        old, new = ledger.app.queues, other.app.queues
+        Mover(
+            old, new, ("old", "new"), clock=SystemClock(), report=report, grace_us=0
+        ).run()  # fmt: skip
     other.drain()
     assert ledger.ran == ["0", "1", "1", "2", "3"]
     assert not ledger.entries()

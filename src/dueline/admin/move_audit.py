@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from dueline.admin.audit_rules import Rule
 from dueline.admin.move_history import moved_jobs
 from dueline.admin.move_plan import lanes_of
 from dueline.admin.move_records import all_records, kind_of
@@ -27,10 +26,10 @@ from dueline.core.pagination import jobs_in, parts_of
 from dueline.core.queue_settings import tells_all
 from dueline.core.store import Record
 from dueline.jobs import orders, results
-from dueline.jobs.history import HISTORY_SUFFIX, LATE_US, events
+from dueline.jobs.audit_rules import Rule
+from dueline.jobs.history import LATE_US, events, forgotten_until
 from dueline.jobs.unique import rule_of
 from dueline.jobs.unique_records import place_of
-from dueline.log import trimming
 
 SHOWN: Final = 20
 """Maximum number of findings of a rule that are returned."""
@@ -44,6 +43,9 @@ SINCE: Final = "ended in the new store since"
 _SUSPECTS_MAX: Final = 100_000
 _CLOCKS_US: Final = SECOND_US
 """Difference by which the clocks of both stores may differ unnoticed."""
+
+_EXPIRING_US: Final = 60 * SECOND_US
+"""Results of the old store that expire so soon are not looked for in the new one."""
 
 _PAGE: Final = 500
 
@@ -184,7 +186,10 @@ class MoveAuditor:
     def _read_records(
         self, store: int, engine: Engine, facts: SortedGroups, keys: SortedGroups
     ) -> None:
+        until_us = self._target.time.latest_us() + _EXPIRING_US
         for partition, put in all_records(engine.store):
+            if store == OLD and put.expires_us is not None and put.expires_us < until_us:
+                continue  # the new store may have deleted it
             kind, record = kind_of(partition), Record(put.key, put.version, put.value)
             if kind == "results":
                 for job, outcome in results.outcomes_in(record):
@@ -203,12 +208,10 @@ class MoveAuditor:
             settings = self._target.catalog.settings(queue)
             if settings.is_once:
                 once.add(queue)
-            gone = trimming.places(self._target.store, queue + HISTORY_SUFFIX)
-            is_trimmed = any(at_us >= self._closed_us for at_us, _ in gone.values())
             if settings.history == "off":
                 self._doubt(f"{queue}: the new store has no history, so only kept results show how"
                             " jobs ended there")  # fmt: skip
-            elif is_trimmed:
+            elif forgotten_until(self._target.store, queue) >= self._closed_us:
                 self._doubt(f"{queue}: the history of the new store no longer begins at the move")
             else:
                 with_history.add(queue)
@@ -216,7 +219,7 @@ class MoveAuditor:
             if not tells_all(before):
                 self._doubt(f"{queue}: with a history of {before!r}, a job that was lost in the old"
                             " store before its first attempt left no trace")  # fmt: skip
-            if trimming.places(self._source.store, queue + HISTORY_SUFFIX):
+            if forgotten_until(self._source.store, queue):
                 self._doubt(f"{queue}: jobs whose history the old store has deleted are not judged")
         return Known(frozenset(once), frozenset(with_history))
 
@@ -300,8 +303,8 @@ class MoveAuditor:
             return all(map(self._would_show, self._source.catalog.names()))
         settings = self._target.catalog.settings(queue)
         age_us = self._begin_us - self._closed_us
-        is_told = queue in self._known.with_history and tells_all(settings.history)
-        return is_told or age_us < settings.keep_us
+        is_whole = queue in self._known.with_history and tells_all(settings.history)
+        return is_whole or age_us < settings.keep_us
 
     def _late_events(self) -> set[str]:
         """Return the jobs that have events of the new store since the audit began."""

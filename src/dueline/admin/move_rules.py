@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from dueline.admin.audit_rules import ENDED, FINAL, RULES, Rule
+from dueline.jobs.audit_rules import ENDED, FINAL, RULES, Rule
 
 OLD, NEW = 0, 1
 """The stores."""

@@ -26,7 +26,7 @@ from dueline.core.job import Job, State
 from dueline.core.lane import LIMIT_MARK, Lane, has_costs, limits_text, living_queue, tenant_of
 from dueline.core.limit_costs import limits_with_costs
 from dueline.core.pagination import rows_in
-from dueline.core.store import Row, Store, Streams
+from dueline.core.store import Records, Row, Store, Streams
 from dueline.core.tuples import field
 from dueline.jobs.history_batch import (
     ENQUEUED,
@@ -403,6 +403,12 @@ def events(
                 seen.clear()
             seen.add(key)
             yield row_id, event
+
+
+def forgotten_until(records: Records, queue: str) -> int:
+    """Return the time of the last event that was deleted of a queue's history; 0 for none."""
+    places = trimming.places(records, queue + HISTORY_SUFFIX).values()
+    return max((at_us for at_us, _ in places), default=0)
 
 
 def forget(store: Store, queue: str, shards: int, *, before_us: int, version: bytes) -> None:

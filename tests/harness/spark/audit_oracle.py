@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dueline.core.attempt import digest_of
-from dueline.admin.audit_rules import (
+from dueline.jobs.audit_rules import (
     AHEAD_US_MAX,
     EARLY_US_MAX,
     ENDED,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dueline.admin.audit_rules import FINAL
+from dueline.jobs.audit_rules import FINAL
 from dueline.spark.pipeline.replay import (
     LARGE,
     NAMED_MAX,

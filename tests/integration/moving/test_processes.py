@@ -25,6 +25,7 @@ from dueline import Dueline, EnqueueUnknown, Retry, StoreMoved, StoreUnavailable
 
 ADDRESSES = sys.argv[1:3] if "dueline" not in sys.argv[0] else []
 app = Dueline()
+app.queue("default", history="all")
 
 def note(name, text):
     file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -119,7 +120,7 @@ def rows_left(url: str) -> int:
 
 
 def move(folder: Path, old: str, new: str, *, kills: int, seed: int) -> None:
-    """Run the command; kill it some times, and run it to its end."""
+    """Run the command; kill it some times, and run it to its end with an audit."""
     chance = random.Random(seed)
     words = ("-m", "dueline", "move", "--from", old, "--to", new)
     for number in range(kills):
@@ -127,7 +128,8 @@ def move(folder: Path, old: str, new: str, *, kills: int, seed: int) -> None:
         time.sleep(chance.uniform(0.8, 3) if number else 11.5)
         mover.send_signal(signal.SIGKILL)
         mover.wait()
-    assert start(folder, old, *words).wait(timeout=300) == 0, (folder / "log").read_text()[-3000:]
+    mover = start(folder, old, *words, "--audit")
+    assert mover.wait(timeout=300) == 0, (folder / "log").read_text()[-3000:]
 
 
 def moved_with_processes(folder: Path, old: str, new: str, *, kills: int = 4) -> None:
@@ -207,12 +209,6 @@ def test_redis_to_postgresql(tmp_path: Path, postgres: str) -> None:
 @pytest.mark.redis
 def test_redis_to_valkey(tmp_path: Path) -> None:
     moved_with_processes(tmp_path, new_url(), new_url("valkey"), kills=2)
-
-
-@pytest.mark.sqlite
-def test_sqlite_to_sqlite(tmp_path: Path) -> None:
-    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("old", "new")]
-    moved_with_processes(tmp_path, urls[0], urls[1], kills=2)
 
 
 @pytest.mark.sqlite

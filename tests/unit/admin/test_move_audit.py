@@ -1,11 +1,11 @@
-"""The audit of a move: each job is in one store, and each planted fault is found."""
+"""The audit of a move: each job is in one store, and each planted fault is found (H18)."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from dueline.admin.move_audit import NOT_KNOWN, MoveAudit
-from dueline.core.attempt import Outcome
+from dueline.core.attempt import Crashed, Ended, Outcome
 from dueline.core.call_options import CallOptions, OrderPlace
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict
@@ -37,7 +37,7 @@ def audit(stores: Two) -> MoveAudit:
 def retried(world: World, **options: str) -> Job:
     """Have an attempt fail, and its event recorded; return the row."""
     job = world.claim(world.put(**options), start=True)  # type: ignore[arg-type]
-    ended = history.Ended(job, history.Crashed(""), job.claimed_us, world.now_us)
+    ended = Ended(job, Crashed(""), job.claimed_us, world.now_us)
     attempt = history.attempt_of(ended, outcome="retried", error="ValueError: no")
     world.store.append([history.row_of(attempt, job)])
     world.back(job, after_s=60, errors=1, error="ValueError: no")
@@ -238,7 +238,7 @@ def start_too_early(stores: Two) -> str:
     job = stores.new.claim(second.id)
     stores.new.end(job, Outcome("done", stores.new.now_us))
     at_us = stores.new.now_us + 60 * SECOND_US
-    late = history.Ended(first._replace(worker="w", fence=1), history.Crashed(""), 1, at_us)
+    late = Ended(first._replace(worker="w", fence=1), Crashed(""), 1, at_us)
     event = history.attempt_of(late, outcome="retried", error="")
     for world in (stores.old, stores.new):
         world.store.append([history.row_of(event, first)])

@@ -48,7 +48,7 @@ def past(busy: tuple[Dueline, Path]) -> Past:
 
 def rules_of(said: Any) -> set[str]:
     """Name the rules of findings."""
-    from dueline.admin.audit_rules import RULES
+    from dueline.jobs.audit_rules import RULES
 
     names = {(rule.verdict, rule.words): name for name, rule in RULES.items()}
     return {names[one["verdict"], one["words"]] for one in said}
@@ -65,7 +65,7 @@ def test_the_past_is_of_all_kinds(past: Past) -> None:
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_planted_violation_is_named_and_nothing_else(past: Past, name: str) -> None:
-    from dueline.admin.audit_rules import Known, Promises
+    from dueline.jobs.audit_rules import Known, Promises
 
     rule, violate = PLANTS[name]
     planted = past.copy()
@@ -85,7 +85,7 @@ def test_each_planted_violation_is_named_and_nothing_else(past: Past, name: str)
 
 @pytest.mark.long
 def test_spark_names_the_same(spark: Any, past: Past) -> None:
-    from dueline.admin.audit_rules import Known, Promises
+    from dueline.jobs.audit_rules import Known, Promises
     from dueline.spark.pipeline.queries import Spark
 
     rows: list[Row] = []
@@ -119,7 +119,7 @@ def test_spark_names_the_same(spark: Any, past: Past) -> None:
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_life_of_a_queue_gives_a_finding(kind: str, seed: int, tmp_path: Path) -> None:
-    from dueline.admin.audit_rules import Known, Promises
+    from dueline.jobs.audit_rules import Known, Promises
 
     life = Life(kind, tmp_path, seed)
     life.lead()
@@ -142,7 +142,7 @@ def test_the_command_names_a_changed_result_and_what_it_does_not_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from dueline.cli import run
-    from dueline.admin.audit_rules import NEEDS, RULES
+    from dueline.jobs.audit_rules import NEEDS, RULES
 
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
     app.queue("mail", history="all")
@@ -184,7 +184,7 @@ def test_the_command_names_a_changed_result_and_what_it_does_not_know(
 
 
 def test_the_page_lists_every_rule_in_the_words_of_its_findings() -> None:
-    from dueline.admin.audit_rules import NEEDS, NEVER, RULES
+    from dueline.jobs.audit_rules import NEEDS, NEVER, RULES
 
     root = Path(__file__).parents[3]
     page = (root / "docs" / "pipeline" / "audit.md").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ KNOWN = (("mail", "bills"), True, BORN + 86_400 * 10**6)
 
 def state_of(lake: Lake, name: str, known: Any = KNOWN) -> Any:
     """Open what audits leave to each other, in a table of some name."""
-    from dueline.admin.audit_rules import Known, Promises
+    from dueline.jobs.audit_rules import Known, Promises
     from dueline.spark.pipeline.audit_state import AuditState
     from dueline.spark.pipeline.delta import Table
     from dueline.spark.pipeline.tables import AUDIT
@@ -59,7 +59,7 @@ def open_runs(rows: Any, random: Random) -> list[tuple[str, int]]:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_many_audits_find_what_one_of_all_finds(seed: int, tmp_path: Path) -> None:
-    from dueline.admin.audit_rules import RULES, Known, Promises
+    from dueline.jobs.audit_rules import RULES, Known, Promises
 
     lake, random = Lake(tmp_path / "lake"), Random(seed)
     rows = history(seed) + (all_lines() if seed % 2 else [])

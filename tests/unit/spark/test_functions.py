@@ -54,8 +54,8 @@ def test_each_record_has_a_row(past: Past) -> None:
 
 
 def findings(past: Past, queries: Any, *, is_exact: bool = True) -> set[str]:
+    from dueline.jobs.audit_rules import Known
     from dueline.spark.pipeline.audit_queries import violations
-    from dueline.admin.audit_rules import Known
 
     known = Known((QUEUE,), is_exact=is_exact, now_us=past.app.store.clock_us())
     found = violations(queries, columns_of(past.rows), known=known)

@@ -34,7 +34,7 @@ def ids(lines: list[Line]) -> set[str]:
 
 
 def test_a_clean_history_is_clean() -> None:
-    from dueline.admin.audit_rules import Promises
+    from dueline.jobs.audit_rules import Promises
 
     promises = Promises({"send": len(CLEAN)}, PASSED)
     said = audit(CLEAN, living=LIVING, expected=ids(CLEAN) | {"new"}, promises=promises)
@@ -45,7 +45,7 @@ def test_a_clean_history_is_clean() -> None:
 
 @pytest.mark.parametrize("rule", PLANTED)
 def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
-    from dueline.admin.audit_rules import RULES, Promises
+    from dueline.jobs.audit_rules import RULES, Promises
 
     lines, found = PLANTED[rule]
     expected = ids(CLEAN) | {"new"} | ids(lines) - {STRANGER}
@@ -59,7 +59,7 @@ def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
 
 def test_every_rule_is_planted_and_each_verdict_is_one_of_the_checker() -> None:
     from checker import VERDICTS
-    from dueline.admin.audit_rules import AUDITED, NEVER, RULES
+    from dueline.jobs.audit_rules import AUDITED, NEVER, RULES
 
     planted = {rule for rule, _ in PLANTS.values()} - {None} | PLANTED.keys()
     assert planted | set(PLANTS_OF_FUNCTIONS.values()) == RULES.keys()
@@ -106,8 +106,8 @@ def test_spans_and_counts_are_what_people_mean_by_them(tmp_path: Path) -> None:
 def test_both_engines_audit_alike(spark: Any, shop: Dueline) -> None:
     import pyarrow as pa
 
+    from dueline.jobs.audit_rules import Promises
     from dueline.spark import read
-    from dueline.admin.audit_rules import Promises
     from dueline.spark.pipeline.queries import Spark, lines_in
     from dueline.spark.reading import schemas
 

@@ -13,7 +13,7 @@ from tests.harness.spark.tables import BORN, SECOND, Line, attempt
 
 def crowded(rows: list[Line], capacities: dict[str, int]) -> list[str]:
     """Name the jobs that started while too many ran."""
-    from dueline.admin.audit_rules import Promises
+    from dueline.jobs.audit_rules import Promises
 
     said = audit(rows, promises=Promises(capacities))
     return sorted(one["job_id"] for one in said.findings if one["verdict"] == "over capacity")
@@ -21,7 +21,7 @@ def crowded(rows: list[Line], capacities: dict[str, int]) -> list[str]:
 
 def passed_by(rows: list[Line], most: int) -> list[str]:
     """Name the jobs that others overtook."""
-    from dueline.admin.audit_rules import Promises
+    from dueline.jobs.audit_rules import Promises
 
     said = audit(rows, promises=Promises(passed=most))
     return sorted(one["job_id"] for one in said.findings if one["verdict"] == "order")

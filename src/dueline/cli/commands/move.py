@@ -78,8 +78,12 @@ def move(
 
 def _parts(said: MoveAudit) -> list[Part]:
     """Return the tables of an audit."""
-    places = [{"place": place, "jobs": many} for place, many in sorted(said.jobs.items())]
-    broken = [{"words": words, "jobs": many} for words, many in sorted(said.counts.items())]
+    places: list[Entry] = [
+        {"place": place, "jobs": many} for place, many in sorted(said.jobs.items())
+    ]
+    broken: list[Entry] = [
+        {"words": words, "jobs": many} for words, many in sorted(said.counts.items())
+    ]
     findings: list[Entry] = [finding._asdict() for finding in said.findings]
     return [
         Part("places", places, ("place", "jobs")),

@@ -210,7 +210,7 @@ def audit(
     """
     known = None if expected is None else _ids_in(expected)
     made = open_pipeline(context, tables)
-    from dueline.admin.audit_rules import Promises  # noqa: PLC0415
+    from dueline.jobs.audit_rules import Promises  # noqa: PLC0415
     from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod  # noqa: PLC0415  (may not be installed)
 
     since_us, until_us = tables.read()

@@ -18,9 +18,9 @@ from dueline.core.lane import dead_queue
 from dueline.core.queue_settings import tells_all
 from dueline.core.watermark import SEALED_US
 from dueline.jobs import results
+from dueline.jobs.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING, finding_of, violations
-from dueline.admin.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
 from dueline.spark.pipeline.audit_state import AuditState
 from dueline.spark.pipeline.bronze import batch_of, begins_of, key_of, period_of
 from dueline.spark.pipeline.delta import Table

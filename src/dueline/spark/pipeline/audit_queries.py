@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dueline.core.attempt import DIGEST_DIGITS
-from dueline.admin.audit_rules import (
+from dueline.jobs.audit_rules import (
     AHEAD_US_MAX,
     EARLY_US_MAX,
     NO_PROMISES,

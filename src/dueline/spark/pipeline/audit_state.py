@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import compute
 
+from dueline.jobs.audit_rules import RULES, Known, Promises
 from dueline.spark.pipeline.audit_queries import INSTANT, violations
-from dueline.admin.audit_rules import RULES, Known, Promises
 from dueline.spark.pipeline.delta import File, Table
 from dueline.spark.pipeline.increments import NEEDED, RUN, earlier
 from dueline.spark.pipeline.queries import Derived, Duck, Queries, View, lines_of, text_of

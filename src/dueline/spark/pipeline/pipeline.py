@@ -12,11 +12,11 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import tells_all
 from dueline.foresight.scenario import Changes
+from dueline.jobs.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline import archive, bronze, dead_jobs, erasure, past, replay, what_if
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.asking import QUESTIONS, answer_to
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
-from dueline.admin.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.audit_state import FINDINGS
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.delta import Place, Table, damage_named

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from dueline.core.attempt import ARGUMENTS_BYTES_MAX
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput
-from dueline.admin.audit_rules import FINAL
+from dueline.jobs.audit_rules import FINAL
 from dueline.spark.pipeline.queries import Derived, Queries, Result, View, lines_of, text_of
 
 KINDS: Final = """

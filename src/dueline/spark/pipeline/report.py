@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.durations import span_text
+from dueline.jobs.audit_rules import RULES
 from dueline.spark.pipeline import charts, report_week
 from dueline.spark.pipeline.asking import QUESTIONS, answer_to
-from dueline.admin.audit_rules import RULES
 from dueline.spark.pipeline.queries import Derived, Duck, View, lines_of, text_of
 from dueline.spark.pipeline.report_answers import ANSWERS
 from dueline.spark.pipeline.report_page import Tile, code, page_of, section, table

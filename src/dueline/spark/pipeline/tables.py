@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from dueline.admin.audit_rules import OUTCOMES, SPAN_COLUMNS
+from dueline.jobs.audit_rules import OUTCOMES, SPAN_COLUMNS
 from dueline.spark.pipeline.delta import DAY, Design, Place, Table
 from dueline.spark.pipeline.thresholds import WINDOWS_US
 
