@@ -10,6 +10,13 @@ _FROM_START: Final = START[0].to_bytes(8, signed=True)
 _READ: Final = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
 
 
+def reads_streams(statement: Any) -> bool:  # noqa: ANN401  (the driver's)
+    """Tell whether a statement reads the rows of a stream, or the list of its buckets."""
+    prepared = getattr(statement, "prepared_statement", None)
+    text = prepared.query_string if prepared else ""
+    return text.startswith("SELECT") and (".stream_rows " in text or ".stream_buckets " in text)
+
+
 def kind_of(statement: Any) -> Literal["again", "onward"] | None:  # noqa: ANN401  (the driver's)
     """Tell how a statement reads jobs; None: it does not.
 

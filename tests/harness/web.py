@@ -19,7 +19,7 @@ STATUS_S_MAX = 120.0
 PATHS = (
     "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=state:done", "/dead", "/queues", "/queues/mail",
     "/tasks", "/workers", "/schedules", "/limits", "/workflows", "/functions", "/batches",
-    "/streams", "/store", "/audit", "/jobs/change?q=queue:mail&what=cancel",
+    "/streams", "/streams/clicks", "/store", "/audit", "/jobs/change?q=queue:mail&what=cancel",
     "/workers/change?what=stop",
 )  # fmt: skip
 

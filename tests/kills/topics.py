@@ -19,7 +19,7 @@ from dueline import Batch, Dueline, Event
 from dueline.api import deliveries
 from dueline.core.clock import SECOND_US
 from dueline.jobs.history import attempts
-from dueline.streams.topics import group_of_task, matches
+from dueline.streams.topics import group_of_task, job_id_of, matches
 from tests.kills.flows import CALLS_MAX, DRAIN_S_MAX, LEASE_S, QUEUE, TICK_S, Flows
 from tests.kills.processes import start
 from tests.kills.reporting import reported
@@ -164,7 +164,7 @@ class Topics(Flows):
     def _jobs(self, name: str, events: dict[str, Event]) -> list[str]:
         group = group_of_task(name)
         return [
-            deliveries.job_id_of(group, event).hex()
+            job_id_of(group, event.row.id).hex()
             for event in events.values()
             if matches(TASKS[name], event.topic)
         ]

@@ -43,7 +43,7 @@ def a_copy_is_another_row(patch: Patch) -> None:
 
 
 def ids_are_random(patch: Patch) -> None:
-    patch.setattr(deliveries, "job_id_of", lambda _group, _event: os.urandom(16))
+    patch.setattr(topics, "job_id_of", lambda _group, _event: os.urandom(16))
 
 
 def the_position_moves_first(patch: Patch) -> None:

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from dueline import Event
 from dueline.core.errors import DuelineError
+from dueline.core.job import Job
 from dueline.core.store import Store
 from dueline.streams import groups
 from tests.harness.addresses import IN_MEMORY, WITH_ADDRESS, world_of
@@ -63,6 +66,69 @@ def test_each_subscriber_gets_each_event_once_from_several_workers(world: World)
     stream = shops[1].app.stream("topics")
     for group in ("task welcome", "task audit"):
         assert sum(lag.rows for lag in stream.lag(group)) == 0
+
+
+def reasons(shop: TopicShop, event: Event) -> dict[str, str]:
+    """Explain an event; return the reason of each subscriber."""
+    told = shop.app.admin.explain_event("topics", event.id).deliveries
+    assert told == shop.app.admin.explain_event("topics", str(event.position)).deliveries
+    return {one.group.removeprefix("task "): one.explanation.reason for one in told}
+
+
+def test_what_became_of_an_event_is_explained(world: World) -> None:
+    shop = TopicShop(world.store, world.clock)
+    stream, explain = shop.app.stream("topics"), shop.app.admin.explain_event
+    first = shop.app.publish("user.created", 1)
+    event = shop.app.publish("user.deleted", 2, key="a")
+    assert reasons(shop, first) == {"welcome": "no worker", "audit": "no worker"}
+    assert reasons(shop, event) == {"welcome": "never", "audit": "no worker"}
+    [audit, _] = explain("topics", event.id).deliveries
+    assert [one.facts.get("behind") for one in audit.explanation.conditions] == [None, 1]
+
+    worker = shop.begin()
+    for subscriber in worker._subscribers:
+        subscriber.member.balance()
+    stream.pause(group="task audit")
+    assert reasons(shop, event) == {"welcome": "never", "audit": "paused"}
+    stream.resume(group="task audit")
+    assert reasons(shop, first) == {"welcome": "claimed", "audit": "claimed"}
+    world.clock.advance(GUARD_S)
+    worker.step()
+    assert reasons(shop, first) == {"welcome": "no worker", "audit": "no worker"}
+    for delivery in explain("topics", first.id).deliveries:  # now of the jobs
+        assert delivery.job in {job.id.hex() for job in peeked(shop)}
+    shop.app.queues.cancel(next(job.id for job in peeked(shop) if job.body == b"[2]"))
+    assert reasons(shop, event) == {"welcome": "never", "audit": "cancelled"}
+
+    groups.register(world.store, "topics", "late", from_us=2**60, version=b"1", pattern="**")
+    stream.consumer("all")
+    assert reasons(shop, event)["late"] == "never"
+    for unknown in ("ff" * 16, f"{event.position}00"):
+        with pytest.raises(DuelineError):
+            explain("topics", unknown)
+    [latest, before] = shop.app.admin.stream("topics", events=2).latest
+    assert (latest.id, before.id) == (event.id, first.id)
+
+
+def test_an_event_that_has_expired_is_explained_by_its_jobs(world: World) -> None:
+    shop = TopicShop(world.store, world.clock)
+    shop.app.stream("topics", keep=timedelta(minutes=1))
+    event = shop.app.publish("user.created", 1)
+    shop.deliver()
+    jobs = {job.id.hex() for job in peeked(shop)}
+    world.clock.advance(300)
+    shop.app.publish("user.created", 2)
+    shop.deliver()
+    world.clock.advance(300)
+    shop.app.stream("topics").expire()
+    told = shop.app.admin.explain_event("topics", event.id)
+    assert told.event is None
+    assert {one.job for one in told.deliveries} == jobs
+
+
+def peeked(shop: TopicShop) -> list[Job]:
+    """Return the waiting jobs."""
+    return [job for queue in ("default", "audit") for job in shop.app.queues.peek(queue, 1000)]
 
 
 def stopped_at(step: int, lanes: int) -> bool:

@@ -17,12 +17,12 @@ from dueline.admin.operations import Action, Operations, actions
 from dueline.admin.redrives import Redrive, redrives
 from dueline.admin.schedule_runs import ScheduleRun, last_run
 from dueline.admin.search import JobFilter
+from dueline.admin.stream_views import StreamSummary, all_streams, stream_named
 from dueline.admin.task_views import TaskSummary, task_summaries
 from dueline.admin.timeline import Timeline, timeline
 from dueline.admin.trend_lines import Trend, trend_named
 from dueline.admin.watch import Picture, Watch
 from dueline.coordination import worker_requests
-from dueline.coordination.leases import grants
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.coordination.worker_requests import WorkerAnswer
 from dueline.core.actor import Actor, actor_of
@@ -31,7 +31,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.pagination import at_once, parts_of
-from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.core.queue_settings import QueueSettings
 from dueline.durable.call_details import CalledJob, WholeCall, jobs_of_gather, whole_call
 from dueline.durable.windows import Window
 from dueline.foresight.alert_monitor import raised_alerts
@@ -52,8 +52,7 @@ from dueline.limits.usage import (
 )
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, coming
-from dueline.streams import groups, resharding
-from dueline.streams.groups import Lag
+from dueline.streams.event_explanation import EventDetails, explain_event
 from dueline.workflows import records
 from dueline.workflows.status import StepStatus, step_statuses
 from dueline.workflows.workflow import FlowProgress, WorkflowView
@@ -116,40 +115,6 @@ class WorkflowDetails:
     view: WorkflowView
     steps: Sequence[StepStatus]
     jobs: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
-    """A consumer group. lags: of each shard. holders: the member that holds each held shard.
-
-    pattern: of the topics to which it subscribes; None for a group of all events.
-    """
-
-    name: str
-    lags: Sequence[Lag]
-    holders: Mapping[int, str]
-    members: Sequence[groups.Member]
-    pattern: str | None = None
-
-    @property
-    def unread(self) -> int:
-        """Number of unread events."""
-        return sum(lag.rows for lag in self.lags)
-
-    @property
-    def waits_us(self) -> int:
-        """Age of the oldest unread event, in microseconds."""
-        return max((lag.waits_us for lag in self.lags), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSummary:
-    """A stream, the numbers of the shards that are read, and its groups."""
-
-    name: str
-    settings: StreamSettings
-    shards: Sequence[int]
-    groups: Sequence[GroupSummary]
 
 
 class Admin:
@@ -542,29 +507,34 @@ class Admin:
 
     def streams(self) -> Sequence[StreamSummary]:
         """Return all streams with their groups and the lag of each shard."""
-        store = self.engine.store
-        now_us = self.engine.time.earliest_us()
-        found = []
-        for name, settings in resharding.streams(store):
-            shards = list(resharding.shards_of(settings))
-            some = []
-            for group, registered in sorted(groups.registered(store, name).items()):
-                held = grants(store, groups.leases_at(name, group))
-                some.append(
-                    GroupSummary(
-                        group,
-                        groups.lags(store, name, group, shards, now_us=now_us),
-                        {
-                            int(key): one.holder
-                            for key, one in held.items()
-                            if one.until_us > now_us
-                        },
-                        groups.members(store, name, group),
-                        registered.pattern,
-                    )
-                )
-            found.append(StreamSummary(name, settings, shards, some))
-        return found
+        return all_streams(self.engine)
+
+    def stream(self, name: str, *, events: int = 0) -> StreamSummary:
+        """Return a stream with its groups, the lag of each shard, and its newest events.
+
+        Args:
+            name: Its name.
+            events: Maximum number of events.
+
+        Raises:
+            NotFound: There is no such stream.
+        """
+        return stream_named(self.engine, name, events)
+
+    def explain_event(self, stream: str, event: str) -> EventDetails:
+        """Return what became of an event: which groups it reaches, and what it waits for.
+
+        Args:
+            stream: Name of the stream; that of topics is `topics`.
+            event: The id of the event, or its position.
+
+        Raises:
+            BadInput: This is neither an id nor a position.
+            NotFound: The stream or the event does not exist.
+        """
+        return explain_event(
+            self.engine, stream, event, lambda job_id: explain_until(self._queues, job_id, None)
+        )
 
     def actions(self, *, limit: int = 100) -> Sequence[Action]:
         """Return what operators did, the latest first.

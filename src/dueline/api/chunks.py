@@ -17,10 +17,13 @@ from dueline.jobs.chunk_records import StoredChunk, read_place
 from dueline.jobs.queue import Queues
 
 POLL_S: Final = 0.1
-"""Time between two reads while nothing arrives, in seconds."""
+"""Time between two reads after chunks have arrived, in seconds."""
 
-POLL_NOTIFIED_S: Final = 0.25
-"""The same where writers notify readers."""
+POLL_IDLE_S: Final = 0.25
+"""The same where nothing has arrived for a second, or writers notify readers."""
+
+_POLLS_BUSY: Final = 10
+"""Number of empty polls after which a reader is idle."""
 
 _CHECK_US: Final = SECOND_US // 4
 """Minimum time between two checks whether the job has ended."""
@@ -61,6 +64,12 @@ class ChunkReader:
         self._queues, self._clock, self._id = queues, clock, job_id
         self._is_known = self._is_over = self.has_ended = False
         self._check_us = 0
+        self._empty_polls = 0
+
+    @property
+    def pause_s(self) -> float:
+        """Time until the next poll, in seconds."""
+        return POLL_S if self._empty_polls < _POLLS_BUSY else POLL_IDLE_S
 
     def poll(self) -> list[Chunk]:
         """Return the chunks that have arrived.
@@ -73,6 +82,7 @@ class ChunkReader:
             self.has_ended = not found
         if found:
             self._is_known, self._after = True, found[-1].place
+        self._empty_polls = 0 if found else self._empty_polls + 1
         return list(map(_shown, found))
 
     def _read(self) -> list[StoredChunk]:
@@ -142,7 +152,7 @@ class Chunks(Iterator[Chunk], AsyncIterator[Chunk]):
             self._ready += await asyncio.to_thread(self._reader.poll)
             if not self._ready and not self._reader.has_ended:
                 self._expect_time(give_up_us)
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(self._reader.pause_s)
         return self._ready.popleft()
 
     def close(self) -> None:
@@ -167,7 +177,7 @@ class Chunks(Iterator[Chunk], AsyncIterator[Chunk]):
             channel = chunk_records.channel(self._id)
             self._listener = self._wakeups.listen([channel], self._signal)
             return  # the next poll reads what came before
-        self._listener.wait(POLL_NOTIFIED_S if self._listener.is_open else POLL_S)
+        self._listener.wait(POLL_IDLE_S if self._listener.is_open else self._reader.pause_s)
         self._signal.clear()
         self._listener.take()
 

@@ -17,7 +17,7 @@ from dueline.core.clock import DAY_US, SECOND_US, Clock
 from dueline.core.codec import JSON, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, DuelineError
-from dueline.core.ids import created_us, derived
+from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.lane import bucket_of
 from dueline.core.limit_names import limits_of_call
@@ -203,7 +203,7 @@ def jobs_of(
       group: The group of the task.
       new: Makes a row from an event, the id of the job and its body.
     """
-    ids = [job_id_of(group, event) for event in batch.events]
+    ids = [topics.job_id_of(group, event.row.id) for event in batch.events]
     stored = [row for row in engine.store.find(ids) if row is not None]
     known = {row.id: as_inserted(row) for row in stored}
     plan = batch.hold.note.plan
@@ -232,11 +232,6 @@ def _at_time(engine: Engine, row: Job, event: Event) -> Job:
         lane=row.lane._replace(bucket=bucket), pos_us=called_us, due_us=called_us,
         enqueued_us=called_us, at_us=called_us,
     )  # fmt: skip
-
-
-def job_id_of(group: str, event: Event) -> JobId:
-    """Return the id of the job of an event for a subscriber."""
-    return JobId(derived(group.encode() + b"\0" + event.row.id, 0))
 
 
 def headers_of(event: Event) -> dict[str, str]:

@@ -36,6 +36,7 @@ _PLACES = {
     "streams read": "commands.streams_read.read",
     "streams groups": "commands.streams_read.list_groups",
     "streams seek": "commands.streams_read.seek",
+    "streams explain": "commands.streams_explain.explain",
     "streams parked": "commands.streams_parked.list_parked",
     "streams unpark": "commands.streams_parked.unpark",
     "topics": "commands.topics.topics",

@@ -51,7 +51,8 @@ class Lag(NamedTuple):
     """How far a group is behind in a shard.
 
     rows: unread rows, counted up to ROWS_COUNTED_MAX. waits_us: age of the oldest unread row.
-    read: number of rows read. epoch: of the last holder.
+    read: number of rows read. epoch: of the last holder. read_us: timestamp of the last row that
+    was read or skipped; 0 if none was, or a resharded shard is read to its end.
     """
 
     shard: int
@@ -59,6 +60,7 @@ class Lag(NamedTuple):
     waits_us: int
     read: int
     epoch: int
+    read_us: int = 0
 
 
 def groups_at(stream: str) -> str:
@@ -194,7 +196,8 @@ def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us
     for shard, rows in _unread(store, stream, group, shards, known, limit=ROWS_COUNTED_MAX):
         present = known.get(shard, Checkpoint("", ""))
         waits_us = max(0, now_us - rows[0].at_us) if rows else 0
-        found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch))
+        read_us = present.place[0] if present.place and present.place[0] < SEALED_US else 0
+        found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch, read_us))
     return found
 
 

@@ -13,6 +13,8 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode_event
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
+from dueline.core.ids import derived
+from dueline.core.job import JobId
 from dueline.core.store import Row
 from dueline.streams.event import Position
 
@@ -107,6 +109,11 @@ def chosen(pattern: str | None) -> Callable[[Row], bool] | None:
 def group_of_task(task: str) -> str:
     """Return the name of the group of a task that subscribes."""
     return f"{TASK_PREFIX}{task}"
+
+
+def job_id_of(group: str, event_id: bytes) -> JobId:
+    """Return the id of the job of an event for the group of a task that subscribes."""
+    return JobId(derived(group.encode() + b"\0" + event_id, 0))
 
 
 def begin_us(engine: Engine, start: str | Position) -> int:

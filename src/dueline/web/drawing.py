@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from dueline.admin.job_views import JobDetails
-from dueline.admin.read_models import StreamSummary, WorkflowDetails
+from dueline.admin.read_models import WorkflowDetails
+from dueline.admin.stream_views import StreamSummary
 from dueline.admin.timeline import BANDS, SLOT_US, Timeline
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import span_text

@@ -1,4 +1,4 @@
-"""What claims on Cassandra read of rows that are done, as the server traces it (H3).
+"""What reads on Cassandra meet of rows that are done or expired, as the server traces it (H3).
 
 Many jobs go through one queue while some run all the time. The environment variable
 DUELINE_TRACED_JOBS says how many, and with `-s` the figures are printed.
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.traces_cassandra import kind_of, tombstones
+from benchmarks.traces_cassandra import kind_of, reads_streams, tombstones
 from dueline.core.clock import BEHIND_US, SECOND_US
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Drop, Extend
+from dueline.core.store import Drop, Extend, Row
 from dueline.jobs.queue import Queues
 from dueline.stores.cursor_cache import LATE_US
 from dueline.worker.claimer import Claimer
@@ -64,6 +64,7 @@ class Sent:
         self.count = 0
         self.again: list[Any] = []
         self.onward: list[Any] = []
+        self.streams: list[Any] = []
 
     def tombstones(self) -> int:
         """Count the deleted rows that reads onward met, by the server's own account."""
@@ -83,7 +84,9 @@ def watched(session: CassandraSession, *, is_traced: bool) -> Iterator[Sent]:
 
     def watch(statement: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
         sent.count += 1
-        kind = kind_of(statement) if is_traced else None
+        kind = (
+            ("streams" if reads_streams(statement) else kind_of(statement)) if is_traced else None
+        )
         if kind is None:
             return execute_async(statement, *args, **kwargs)
         future = execute_async(statement, *args, **kwargs, trace=True)
@@ -249,3 +252,30 @@ def test_an_idle_poll_of_an_empty_queue_is_two_reads(line: Line) -> None:
             assert line.claimer.claim(BATCH, {}) == []
     _tell(f"idle: {sent.count} statements in {polls} polls")
     assert sent.count <= 2 * polls
+
+
+def test_a_read_of_a_stream_crosses_none_of_its_expired_buckets(session: CassandraSession) -> None:
+    from dueline.stores.cassandra.streams import BUCKET_US  # noqa: PLC0415  (needs the driver)
+
+    store = process_on(session, HandClock()).engine.store
+    buckets, rows_each = 250, 4
+    rows = [
+        Row("expired", 0, bucket * BUCKET_US + number, bytes([number]) * 16, b"{}")
+        for bucket in range(buckets)
+        for number in range(rows_each)
+    ]
+    store.append(rows)
+    met: list[int] = []
+    sent_by_expiry: list[int] = []
+    for kept in (100, 2):  # buckets of several days, and of the next day
+        store.close_until("expired", 0, at_us=(buckets - kept) * BUCKET_US)
+        with watched(session, is_traced=False) as sent:
+            store.expire("expired", 0, before_us=(buckets - kept) * BUCKET_US)
+        sent_by_expiry.append(sent.count)
+        with watched(session, is_traced=True) as read:
+            page = store.tail("expired", 0, after=None, limit=rows_each)
+        assert page.rows == rows[-kept * rows_each :][:rows_each]
+        assert len(read.streams) == 2  # the list of buckets, and the first that is left
+        met.append(sum(map(tombstones, read.streams)))
+    _tell(f"streams: tombstones {met}, statements of expiry {sent_by_expiry}")
+    assert max(met) <= 2  # one range, however many buckets it covers

@@ -76,6 +76,24 @@ def test_streams_are_read_by_patterns_of_keys_and_topics(shell: Shell, app: Duel
     assert (first["topic"], first["headers"]) == ("user.created", {"n": "0"})
 
 
+def test_an_event_is_explained_by_its_id_and_position(shell: Shell, app: Dueline) -> None:
+    event = app.publish("user.created", 1, headers={"by": "ann"})
+    for name in (event.id, str(event.position)):
+        told = shell.app("streams", "explain", "topics", name, "-o", "json").data
+        assert (told["id"], told["topic"], told["headers"]) == (
+            event.id, "user.created", {"by": "ann"},
+        )  # fmt: skip
+        assert [(one["group"], one["reason"], one["job"]) for one in told["groups"]] == [
+            ("billing", "never", None),
+            ("task shop.welcome", "no worker", None),
+        ]
+    words = ("streams", "explain", "topics", event.id, "--group")
+    assert "No live worker has the task shop.welcome" in shell.app(*words, "task shop.welcome").out
+    assert shell.app(*words, "task nosuch").code == 4
+    assert shell.app("streams", "explain", "topics", "ff" * 16).code == 4
+    assert shell.app("streams", "explain", "topics", "x").code == 2
+
+
 def test_doctor_names_a_task_that_no_worker_has(app: Dueline) -> None:
     app.publish("user.created", 1)
     (check,) = stuck_groups(app.engine, max_age_us=0, verdict="warning")

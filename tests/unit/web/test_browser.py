@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dueline.core.errors import NotFound
+from dueline.streams.groups import register
 from dueline.web import dashboard
 from tests.harness.addresses import address as store_address
 from tests.harness.durable_shop import DurableShop
@@ -17,7 +18,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 PATHS = ("/", "/jobs", "/jobs?q=state:dead", "/dead", "/queues", "/queues/mail", "/workers",
          "/tasks", "/schedules", "/limits", "/workflows", "/functions", "/batches", "/streams",
-         "/audit")  # fmt: skip
+         "/streams/clicks", "/audit")  # fmt: skip
 
 pytestmark = [pytest.mark.long, pytest.mark.no_cover, pytest.mark.xdist_group("browser")]
 
@@ -239,6 +240,23 @@ def test_dead_jobs_are_retried_from_their_error(page: Any, shop: Shop) -> None: 
     assert shop.app.job(shop.dead).status == "ready"
     page.goto("/audit")
     assert page.locator("text=retry all").count() == 1
+
+
+def test_an_event_and_what_became_of_it_are_two_clicks_away(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    register(shop.app.store, "clicks", "billing", from_us=0, version=b"1")
+    event = shop.clicks.append(
+        {"user": 7, "password": "hunter2"}, topic="user.created", headers={"request": "7f3a"}
+    )
+    page.goto("/streams")
+    page.click("h2 >> text=clicks")
+    page.wait_for_selector("h2:has-text('Subscribers')")
+    page.click(f"a[title='{event.id}']")
+    page.wait_for_url(f"**/streams/clicks/events/{event.position}")
+    text = page.inner_text("main")
+    assert "user.created" in text
+    assert "7f3a" in text
+    assert "hunter2" not in text
+    assert page.inner_text("td[data-label='What became of it'] >> nth=0").startswith("No consumer")
 
 
 def test_pages_can_be_read_without_scripts(browser: Any, address: str, shop: Shop) -> None:  # noqa: ANN401

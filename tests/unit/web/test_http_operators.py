@@ -82,6 +82,18 @@ def test_a_group_and_a_shard_are_paused(shop: Shop, program: Program) -> None:
     program.call("POST", "/streams/nosuch/pause", {"shard": 0}, status=404)
 
 
+def test_an_event_is_explained(shop: Shop, program: Program) -> None:
+    register(shop.app.store, "clicks", "billing", from_us=0, version=b"1", pattern="user.*")
+    event = shop.clicks.append({"n": 1}, key="7", topic="user.created")
+    told = program.call("GET", f"/streams/clicks/events/{event.id}/explanation")
+    assert (told["id"], told["key"], told["topic"]) == (event.id, "7", "user.created")
+    billing = next(one for one in told["groups"] if one["group"] == "billing")
+    assert (billing["pattern"], billing["job"]) == ("user.*", None)
+    assert billing["explanation"]["conditions"][0]["kind"] == "no worker"
+    program.call("GET", f"/streams/clicks/events/{'ff' * 16}/explanation", status=404)
+    program.call("GET", "/streams/clicks/events/x/explanation", status=422)
+
+
 def test_a_redrive_is_listed_and_stopped(shop: Shop, program: Program) -> None:
     paced = PacedRedrive(shop.app.queues, JobFilter(queue="mail"), "queue:mail", 2, "ann")
     paced.begin()

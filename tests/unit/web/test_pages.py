@@ -386,6 +386,22 @@ def test_streams_show_the_lag_of_each_shard(shop: Shop, admin: Visitor) -> None:
     assert '<td class="n" data-label="Unread">9</td>' in page
 
 
+def test_a_stream_shows_its_events_and_who_gets_them(shop: Shop, admin: Visitor) -> None:
+    register(shop.app.store, "clicks", "billing", from_us=0, version=b"1")
+    shop.clicks.pause(group="billing")
+    event = shop.clicks.append({"token": "hunter2"}, topic="user.created", headers={"by": "ann"})
+    page = admin.text("/streams/clicks")
+    assert "kept for" in page
+    assert page.count('<span class="state s-paused">paused</span>') == 2  # the pause, and who
+    assert f'href="/streams/clicks/events/{event.position}"' in page
+    page = admin.text(f"/streams/clicks/events/{event.id}")
+    assert "Group billing is paused" in page
+    assert "<dt>Header by</dt><dd>ann</dd>" in page
+    assert "hunter2" not in page
+    assert admin.get("/streams/clicks/events/x").status_code == 400
+    assert admin.get("/streams/nosuch").status_code == 404
+
+
 def test_the_dashboard_works_below_a_path(shop: Shop) -> None:
     host = Starlette(routes=[Mount("/jobs-of-shop", dashboard(shop.app, role="operator"))])
     visitor = Visitor(host)

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from dueline import BadInput, Context, Dueline, DurableContext, JobFailed, Retry
+from dueline.api.chunks import POLL_IDLE_S, POLL_S, ChunkReader
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Claim, JobId
@@ -146,6 +147,26 @@ def test_what_cannot_be_emitted_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert [chunk.value for chunk in job.chunks()] == [0, 1, 2]
     with pytest.raises(JobFailed, match="cannot emit"):
         other.result(timeout=0)
+
+
+def test_an_idle_reader_polls_less_often_until_a_chunk_arrives() -> None:
+    app = Dueline("memory://")
+
+    @app.task(name="answer")
+    def answer(ctx: Context) -> None:
+        ctx.emit("so far")
+
+    job = answer.enqueue()
+    reader = ChunkReader(app.queues, app.clock, JobId(bytes.fromhex(job.id)), None)
+    pauses = []
+    for _ in range(12):
+        assert reader.poll() == []
+        pauses.append(reader.pause_s)
+    assert pauses == [POLL_S] * 9 + [POLL_IDLE_S] * 3
+    app.run_worker(concurrency=1, burst=True)
+    assert [chunk.value for chunk in reader.poll()] == ["so far"]
+    assert reader.pause_s == POLL_S
+    app.close()
 
 
 def test_a_plain_call_drops_its_chunks() -> None:

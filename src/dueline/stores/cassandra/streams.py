@@ -4,6 +4,7 @@ They implement the primitives of `dueline.core.watermark`, and read rows bucket 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from dueline.core.errors import Unknown
@@ -36,9 +37,9 @@ _TAIL: Final = (
 )
 _KEYS: Final = _TAIL.replace("stream, shard, at_us, id, body", "at_us, id", 1)
 _EXPIRE: Final = "DELETE FROM {keyspace}.stream_rows WHERE stream = ? AND shard = ? AND bucket = ?"
-_FORGET: Final = (
+_FORGET: Final = (  # a range from the start: one tombstone, which covers those of earlier calls
     "DELETE FROM {keyspace}.stream_buckets USING TIMESTAMP 2"
-    " WHERE stream = ? AND shard = ? AND bucket = ?"
+    " WHERE stream = ? AND shard = ? AND bucket <= ?"
 )
 _MARK: Final = "SELECT closed_us FROM {keyspace}.stream_marks WHERE stream = ? AND shard = ?"
 _FIRST_MARK: Final = (
@@ -151,13 +152,17 @@ class CassandraStreams:
         return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
     def expire(self, stream: str, shard: int, before_us: int) -> None:
-        """Delete the buckets below a timestamp and the watermark, oldest first."""
+        """Delete the buckets below a timestamp and the watermark, a page at a time.
+
+        Each is one deleted partition, which no read visits once it is no longer listed.
+        """
         place = StreamShard(stream, shard)
         below_us = min(before_us, self._marks.mark_of(place) + 1)
         last_us = below_us // BUCKET_US * BUCKET_US - 1
-        for bucket in self._buckets(place, _LEAST[0], last_us):
-            self._session.write([[(_EXPIRE, (*place, bucket))]])
-            self._session.write([[(_FORGET, (*place, bucket))]])
+        buckets = self._buckets(place, _LEAST[0], last_us)
+        while page := list(islice(buckets, _BUCKETS_A_PAGE)):
+            self._session.write([[(_EXPIRE, (*place, bucket))] for bucket in page])
+            self._session.write([[(_FORGET, (*place, page[-1]))]])
 
     def _buckets(self, shard: StreamShard, first_us: int, last_us: int) -> Iterator[int]:
         """Yield the buckets of a shard, in order."""

@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from dueline.api.chunks import POLL_S, Chunk, ChunkReader
+from dueline.api.chunks import Chunk, ChunkReader
 from dueline.api.job_handle import parse_id
 from dueline.core.clock import SystemClock
 from dueline.core.codec import encode
@@ -68,7 +68,7 @@ async def _events(
             if not found:
                 if loop.time() >= end_s or await call.request.is_disconnected():
                     return
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(reader.pause_s)
             found = await run_in_threadpool(reader.poll)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from dueline import Explanation
 from dueline.admin.redrives import Redrive, chosen, read_rate
 from dueline.coordination.worker_requests import RequestKind
 from dueline.core.clock import SECOND_US
@@ -243,6 +244,29 @@ class Explained(msgspec.Struct):
     commands: Sequence[str] = ()
 
 
+class EventDelivery(msgspec.Struct):
+    """What a consumer group does with an event. group: of a task with `on=` it is `task NAME`.
+
+    pattern: the topics that it reads, or null. job: the id of the job of the event, or null.
+    """
+
+    group: str
+    pattern: str | None
+    job: str | None
+    explanation: Explained
+
+
+class ExplainedEvent(msgspec.Struct):
+    """An event, without its value. at: null if it has expired."""
+
+    id: str
+    at: datetime | None
+    shard: int | None
+    key: str | None
+    topic: str | None
+    groups: Sequence[EventDelivery]
+
+
 class ExplainQuery(Input):
     """Say also what starts the job within this duration."""
 
@@ -253,7 +277,29 @@ class ExplainQuery(Input):
 def explain_job(call: Call, query: ExplainQuery) -> Explained:
     """Return everything that must change before a job can start."""
     within_us = None if query.until is None else round(query.until * SECOND_US)
-    found = call.site.admin.explain(call.path["id"], within_us=within_us)
+    return _explained(call.site.admin.explain(call.path["id"], within_us=within_us))
+
+
+@operation("GET", "/streams/{name}/events/{event}/explanation", role="reader")
+def explain_event(call: Call) -> ExplainedEvent:
+    """Return which groups get an event, by its id or position, and what it waits for."""
+    details = call.site.admin.explain_event(call.path["name"], call.path["event"])
+    event = details.event
+    deliveries = [
+        EventDelivery(
+            delivery.group,
+            delivery.pattern,
+            delivery.job or None,
+            _explained(delivery.explanation),
+        )
+        for delivery in details.deliveries
+    ]
+    if event is None:
+        return ExplainedEvent(details.id, None, None, None, None, deliveries)
+    return ExplainedEvent(event.id, event.at, event.shard, event.key, event.topic, deliveries)
+
+
+def _explained(found: Explanation) -> Explained:
     until = found.until
     return Explained(
         found.reason,
@@ -275,4 +321,5 @@ def explain_job(call: Call, query: ExplainQuery) -> Explained:
 OPERATIONS = (
     list_workers, ask_workers, list_worker_answers, pause_stream, resume_stream, list_redrives,
     begin_paced_redrive, resume_redrive, stop_redrive, get_job_logs, explain_job,
+    explain_event,
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Streams: lag by group and shard."""
+"""Streams: lag by group and shard, their newest events, and what became of an event."""
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,11 +14,38 @@ from dueline.web.drawing import heat
 from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
 
+EVENTS: Final = 50
+"""Maximum number of events that the page of a stream shows."""
+
 
 def streams(request: Request) -> Response:
     """Show all streams with their groups, and the lag of each shard."""
     found = [(stream, heat(stream)) for stream in site_of(request).admin.streams()]
     return render(request, "streams.html", streams=found)
+
+
+def show_stream(request: Request) -> Response:
+    """Show one stream: its subscribers and its newest events."""
+    site = site_of(request)
+    stream = site.admin.stream(request.path_params["name"], events=EVENTS)
+    values = [site.redaction.value(event.value) for event in stream.latest]
+    events = list(zip(stream.latest, values, strict=True))
+    return render(request, "stream.html", stream=stream, events=events)
+
+
+def show_event(request: Request) -> Response:
+    """Show one event, and what each group does with it."""
+    site = site_of(request)
+    details = site.admin.explain_event(request.path_params["name"], request.path_params["event"])
+    event = details.event
+    return render(
+        request,
+        "event.html",
+        details=details,
+        event=event,
+        headers={} if event is None else site.redaction.value(event.headers),
+        value=None if event is None else site.redaction.value(event.value),
+    )
 
 
 def confirm_pause(request: Request) -> Response:
@@ -57,6 +85,8 @@ def _chosen(values: Mapping[str, str]) -> tuple[str | None, int | None]:
 
 ROUTES = [
     Route("/streams", streams),
+    Route("/streams/{name}", show_stream),
+    Route("/streams/{name}/events/{event}", show_event),
     Route("/streams/{name}/pause", confirm_pause),
     *(
         Route(f"/streams/{{name}}/{what}", partial(change_stream, what=what), methods=["POST"])
