@@ -37,8 +37,8 @@ _TAIL: Final = (
 )
 _KEYS: Final = _TAIL.replace("stream, shard, at_us, id, body", "at_us, id", 1)
 _EXPIRE: Final = "DELETE FROM {keyspace}.stream_rows WHERE stream = ? AND shard = ? AND bucket = ?"
-_FORGET: Final = (  # a range from the start: one tombstone, which covers those of earlier calls
-    "DELETE FROM {keyspace}.stream_buckets USING TIMESTAMP 2"
+_FORGET: Final = (
+    "DELETE FROM {keyspace}.stream_buckets USING TIMESTAMP ?"
     " WHERE stream = ? AND shard = ? AND bucket <= ?"
 )
 _MARK: Final = "SELECT closed_us FROM {keyspace}.stream_marks WHERE stream = ? AND shard = ?"
@@ -162,7 +162,8 @@ class CassandraStreams:
         buckets = self._buckets(place, _LEAST[0], last_us)
         while page := list(islice(buckets, _BUCKETS_A_PAGE)):
             self._session.write([[(_EXPIRE, (*place, bucket))] for bucket in page])
-            self._session.write([[(_FORGET, (*place, page[-1]))]])
+            # A range from the start with a later timestamp: it replaces those of earlier calls.
+            self._session.write([[(_FORGET, (page[-1] + 2, *place, page[-1]))]])
 
     def _buckets(self, shard: StreamShard, first_us: int, last_us: int) -> Iterator[int]:
         """Yield the buckets of a shard, in order."""
