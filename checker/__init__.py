@@ -15,7 +15,7 @@ from checker.ends import ENDED, finished_twice, lost, refenced, stale
 from checker.journal import Event, text_of
 from checker.order import unexplained
 from checker.reads import crossed, fallen, late_of, regranted
-from checker.starts import EARLY_US_MAX, early, illegitimate
+from checker.starts import EARLY_US_MAX, early, illegitimate, repeated
 from checker.timeline import Fault, JobEvents, RunFacts, is_ok
 
 __all__ = [
@@ -29,18 +29,19 @@ STORY_EVENTS_MAX = 20
 
 Verdict = Literal[
     "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
-    "backwards", "crossed", "unexplained",
+    "backwards", "crossed", "repeated", "unexplained",
 ]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = (
     "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
-    "backwards", "crossed", "unexplained",
+    "backwards", "crossed", "repeated", "unexplained",
 )  # fmt: skip
 """lost: acknowledged, and has not ended. unexpected: ran, but was never enqueued.
 illegitimate: started again although nothing ended the claim before, or after its end.
 stale: an outcome was accepted although its token was no longer the row's. finished twice: has
 more than one end. early: started before its due time. order: one poll returned too many jobs
 after less urgent ones. backwards: a fence, an epoch or a watermark did not increase. crossed:
-the watermark `swept` was above `closed`. unexplained: none of these, but no order of the job's
+the watermark `swept` was above `closed`. repeated: ran again after a section that must not repeat.
+unexplained: none of these, but no order of the job's
 claims and outcomes explains their responses."""
 
 
@@ -140,6 +141,7 @@ def _judged(
         ("finished twice", finished_twice),
         ("early", early),
         ("backwards", refenced),
+        ("repeated", repeated),
     )
     for verdict, rule in rules:
         for words, events in rule(life, seen):

@@ -16,7 +16,8 @@ class Event:
 
     t: microseconds UTC, read just before the request or just after the response. proc: process.
     type: invoke, ok, no (no effect) or unknown.
-    f: enqueue; claim; start (a handler is called: ok, without an invoke); settle (an outcome that
+    f: enqueue; claim; start (a handler is called: ok, without an invoke); section (the body of a
+      section that must not repeat: invoke before it, ok or no after it); settle (an outcome that
       ends the job); release (an outcome after which the job waits: a retry, snooze or release);
       extend (the claim is extended); carry (the job is moved, or redriven); mark (a watermark was
       read); grant (proc received a lease); crash (proc died; ok).
@@ -32,8 +33,8 @@ class Event:
     proc: str
     type: Literal["invoke", "ok", "no", "unknown"]
     f: Literal[
-        "enqueue", "claim", "start", "settle", "release", "extend", "carry", "mark", "grant",
-        "crash",
+        "enqueue", "claim", "start", "section", "settle", "release", "extend", "carry", "mark",
+        "grant", "crash",
     ]  # fmt: skip
     id: str = ""
     attempt: int = 0

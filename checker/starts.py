@@ -32,6 +32,24 @@ def illegitimate(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
                 seen.again[reason] += 1
 
 
+def repeated(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
+    """Yield what ran again after a section that must not repeat (rules P14, P15).
+
+    A body that raised may be repeated. After one without a response the job does not start again,
+    and after one that ended no later claim begins another, unless the job was redriven.
+    """
+    begun = [event for event in life.section if event.type == "invoke"]
+    responses = {event.attempt: event.type for event in life.section if event.type != "invoke"}
+    for first in begun:
+        response = responses.get(first.attempt, "unknown")
+        again = {"unknown": life.start, "ok": begun}.get(response, [])
+        for later in again:
+            if later.attempt > first.attempt and not life.is_revived(first.t, later.t):
+                words = f"ran again under claim {later.attempt} after a section of claim"
+                yield f"{words} {first.attempt}", [first, later]
+                break
+
+
 def _end_before(start: Event, life: JobEvents, seen: RunFacts) -> Event | None:
     """Return the end of the job before a later claim was taken and started, or None."""
     for end in life.settle:

@@ -17,6 +17,7 @@ class JobEvents:
     enqueue: list[Event] = field(default_factory=list)
     claim: list[Event] = field(default_factory=list)
     start: list[Event] = field(default_factory=list)
+    section: list[Event] = field(default_factory=list)
     settle: list[Event] = field(default_factory=list)
     release: list[Event] = field(default_factory=list)
     extend: list[Event] = field(default_factory=list)
@@ -25,8 +26,8 @@ class JobEvents:
     def all(self) -> list[Event]:
         """Return all events."""
         return [
-            *self.enqueue, *self.claim, *self.start, *self.settle, *self.release, *self.extend,
-            *self.carry,
+            *self.enqueue, *self.claim, *self.start, *self.section, *self.settle, *self.release,
+            *self.extend, *self.carry,
         ]  # fmt: skip
 
     def is_acknowledged(self) -> bool:

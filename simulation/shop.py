@@ -40,7 +40,6 @@ class RunLog:
     def __init__(self) -> None:
         """Start empty."""
         self.events: list[Event] = []
-        self.sections: list[str] = []  # a job for each section that began
         self.acknowledged: set[str] = set()
 
     def of(self, process: Process) -> "Pen":
@@ -111,14 +110,26 @@ class Shop:
         world.say(f"starts {number}")
         world.sleep(took_us)
         if fate in IN_SECTIONS:
-            with context.not_repeatable():
-                self._diary.sections.append(context.job_id.hex())
+            with context.not_repeatable(), self._section(told):
                 world.sleep(took_us)
                 self._end(context, number, IN_SECTIONS[fate])
         if world.is_healed:
             return number
         self._end(context, number, fate)
         return number
+
+    @contextmanager
+    def _section(self, told: Mapping[str, Any]) -> Iterator[None]:
+        """Record the body of a section, unless the process dies in it."""
+        world, process = self._world, self._world.here()
+        event, pen = eventer(world, process), Pen(self._diary, process)
+        pen.write(event(type="invoke", f="section", **told))
+        try:
+            yield
+        except Exception:
+            pen.write(event(type="no", f="section", **told))
+            raise
+        pen.write(event(type="ok", f="section", **told))
 
     def _end(self, context: Context, number: int, fate: str) -> None:
         """Raise what a fate says, or kill the process."""

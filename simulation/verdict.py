@@ -22,8 +22,7 @@ PREFETCH = 1000
 class Judged(NamedTuple):
     """Counts of events, and descriptions of faults by verdict.
 
-    Verdicts of the judge, twice: started twice in an at-most-once queue, and repeated: a section
-    that must not repeat began again.
+    Verdicts of the judge, and twice: started twice in an at-most-once queue.
     """
 
     counts: Mapping[str, int]
@@ -60,17 +59,7 @@ def judged(data: Data, diary: RunLog, scenario: Scenario) -> Judged:
         twice = _twice(diary)
         if twice:
             faults["twice"] = twice
-    if repeated := _repeated(diary):
-        faults["repeated"] = repeated
     return Judged(report.counts, faults)
-
-
-def _repeated(diary: RunLog) -> list[str]:
-    """Return the jobs whose section began again, although it had not failed (rules P14, P15)."""
-    revived = {event.id for event in diary.events if event.f == "carry"}
-    return [
-        job for job, count in Counter(diary.sections).items() if count > 1 and job not in revived
-    ]
 
 
 def _final(store: Store, job: str, row: Job | None) -> Final:

@@ -63,6 +63,11 @@ def found(
     return [(finding.verdict, finding.id) for finding in report.findings]
 
 
+def section(attempt: int, *types: str) -> list[Event]:
+    """Make the events of a section of a claim."""
+    return [Event(2 * S + 50 + attempt, "w1", one, "section", "a", attempt) for one in types]  # type: ignore[arg-type]  # one of Event.type
+
+
 BAD: dict[str, tuple[str, list[Event], dict[str, str]]] = {
     "an acknowledged job that is gone": ("lost", BORN, {"a": "gone"}),
     "an acknowledged job of which nobody knows anything": ("lost", BORN, {}),
@@ -116,6 +121,10 @@ BAD: dict[str, tuple[str, list[Event], dict[str, str]]] = {
     ),
     "a start after which nothing is known of a lease": (
         "illegitimate", [*BORN, NO_LEASE, START, LATER, AGAIN, *AGAIN_END], DONE,
+    ),
+    "a start after a death in a section": ("repeated", [*EXPIRED, *section(1, "invoke")], DONE),
+    "a section after one that ended": (
+        "repeated", [*EXPIRED, *section(1, "invoke", "ok"), *section(2, "invoke")], DONE,
     ),
     "a second repeat without a reason of its own": (
         "illegitimate",
@@ -248,6 +257,10 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
     "a claim a millisecond before the end of the lease": (
         [*BORN, replace(CLAIM, at=LATER.t + EARLY_US_MAX), START, LATER, AGAIN, *AGAIN_END], DONE,
     ),
+    "a start again after a section that raised": (
+        [*EXPIRED, *section(1, "invoke", "no"), *section(2, "invoke", "ok")], DONE,
+    ),
+    "a start again after a section that ended": ([*EXPIRED, *section(1, "invoke", "ok")], DONE),
     "a start again after a release": ([*RUN, *RELEASE, SOONER, SOON, *AGAIN_END], DONE),
     "a start again after a release without an answer": (
         [*RUN, RELEASE[0], SOONER, SOON, *AGAIN_END], DONE,

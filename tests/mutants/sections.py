@@ -16,8 +16,8 @@ def the_body_begins_without_a_mark(patch: Patch) -> None:
 
 
 def a_lost_claim_begins_a_section(patch: Patch) -> None:
-    change_source(patch, sections.Section, "_mark", "if not is_marked or not store.settle",
-                  "if not is_marked and not store.settle")  # fmt: skip
+    change_source(patch, sections.Section, "_mark", "if not is_marked or not self._confirm",
+                  "if not is_marked and not self._confirm")  # fmt: skip
 
 
 def a_death_in_a_section_is_not_asked_for(patch: Patch) -> None:

@@ -13,6 +13,7 @@ from dueline.core.errors import LeaseLost
 from dueline.core.job import Job as Row
 from dueline.core.store import Lease, Want
 from dueline.foresight import dead_growth
+from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from dueline.tasks import sections
 from tests.harness.durable_stage import HOWS, KINDS, DurableStage, Stages, nothing
@@ -92,10 +93,10 @@ def finished(stages: Stages, name: str) -> DurableStage:
     return stage
 
 
-def died_inside(stages: Stages, name: str = "charge") -> DurableStage:
+def died_inside(stages: Stages, stage: DurableStage | None = None) -> DurableStage:
     """Let a worker claim a job, begin a section and die."""
-    stage = stages.fresh()
-    stage.begin(function=name)
+    stage = stage or stages.fresh()
+    stage.begin(function="charge")
     queues = stage.onlooker.queues
     (job,) = claimed(queues)
     sections.Section(queues.engine, job).__enter__()
@@ -141,6 +142,27 @@ def test_a_job_whose_worker_dies_in_a_section_is_uncertain(stages: Stages) -> No
     assert [job.id for job in stage.onlooker.admin.list("state:uncertain").jobs] == [stage.job.id]
     assert stage.onlooker.admin.list("state:dead").jobs
     assert "died" in stage.job.explain().sentence
+
+
+def test_the_history_has_sections_with_the_fences_of_their_claims(stages: Stages) -> None:
+    # P14, P15, V2
+    stage = stages.fresh()
+    stage.onlooker.queue("default", history="all")
+    for name in ("interrupted", "fail after"):
+        stage.begin(function=name)
+        stage.others_finish()
+    died = died_inside(stages, stage=stage)
+    stage.others_finish()
+    seen: dict[str, set[tuple[int, str]]] = {}
+    for event in attempts(stage.store, "default", 1, everything=True):
+        word = event.error if event.outcome == sections.SECTION else event.outcome
+        seen.setdefault(event.job, set()).add((event.fence, word))
+    assert list(seen.values()) == [
+        {(0, "enqueued"), (1, "began"), (1, "dead")},
+        {(0, "enqueued"), (1, "began"), (1, "ended"), (1, "retried"), (2, "done")},
+        {(0, "enqueued"), (1, "began"), (1, "dead")},
+    ]
+    assert died.job.is_uncertain
 
 
 def test_uncertain_jobs_raise_an_alert(stages: Stages) -> None:

@@ -22,7 +22,7 @@ TAIL_WIDTHS = (20, 10, 7, 12, 24, 32, 0)
 CHUNK_COLUMNS = ("id", "attempt", "value")
 CHUNK_WIDTHS = (12, 7, 0)
 CALL_COLUMNS = ("call", "kind", "name", "state", "at", "until", "error")
-ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
+ATTEMPT_COLUMNS = ("fence", "outcome", "ended", "took", "worker")
 
 
 def of_row(job: Job, now_us: int) -> dict[str, Value]:
@@ -183,10 +183,10 @@ def of_attempt(attempt: Attempt) -> dict[str, Value]:
 
 
 def attempt_entry(attempt: Attempt) -> Entry:
-    """Return the output of one attempt of a job; attempts are numbered by claims."""
+    """Return the output of one attempt of a job, or of an event under its last claim."""
     shown = of_attempt(attempt)
     keys = ("ended", "claimed", "started", "took", "worker", "error")
-    return {"attempt": attempt.fence, "outcome": attempt.outcome, **{k: shown[k] for k in keys}}
+    return {"fence": attempt.fence, "outcome": attempt.outcome, **{k: shown[k] for k in keys}}
 
 
 def of_tailed(attempt: Attempt) -> Entry:
@@ -195,7 +195,7 @@ def of_tailed(attempt: Attempt) -> Entry:
     del shown["state"]
     headers = attempt.headers if isinstance(attempt, EnqueuedEvent) else {}
     given: Entry = {"headers": dict(headers)} if headers else {}
-    return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence, **given}
+    return {**shown, "outcome": attempt.outcome, "fence": attempt.fence, **given}
 
 
 def _progress_of(details: JobDetails) -> Entry | None:

@@ -6,6 +6,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Annotated, Final, Literal, NamedTuple, get_type_hints
 
+from dueline.core.clock import DAY_US
 from dueline.core.codec import Cells, decode
 from dueline.core.job import Claim, Job
 
@@ -21,6 +22,9 @@ ARGUMENTS_BYTES_MAX = 16 * 1024
 
 DIGEST_DIGITS = 16
 """Length of the digest of a result, in hexadecimal digits."""
+
+SECTION_KEPT_US: Final = 30 * DAY_US
+"""How long it is known that a section that must not repeat ended."""
 
 FinalState = Literal["done", "dead", "cancelled", "expired", "lost"]
 

@@ -8,7 +8,7 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job, JobId
 from dueline.core.job_columns import JobColumns, Sample, columns_in
 from dueline.core.lane import Lane, Pointer
-from dueline.core.store import JobPage, LanePage, Lease, Place, Put, Store, Want
+from dueline.core.store import JobPage, LanePage, Lease, Place, Put, Row, Store, Want
 from dueline.core.wakeup import Wakeups
 
 if TYPE_CHECKING:
@@ -326,6 +326,20 @@ class JoinsTransactions(Protocol):
           transaction: Its id, from `transaction_id`.
         """
         ...
+
+
+@runtime_checkable
+class RecordsEvents(Protocol):
+    """The recording store of an engine: it makes rows of the history, for others to write."""
+
+    def rows_of_event(self, job: Job, what: str, at_us: int, text: str) -> Sequence[Row]:
+        """Return the row of what happened to a job; none if its queue does not record it."""
+        ...
+
+
+def rows_of_event(store: Store, job: Job, what: str, at_us: int, text: str) -> Sequence[Row]:
+    """Return the row of the history of what happened to a job; none if it is not recorded."""
+    return store.rows_of_event(job, what, at_us, text) if isinstance(store, RecordsEvents) else ()
 
 
 @runtime_checkable

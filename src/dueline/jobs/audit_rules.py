@@ -21,7 +21,7 @@ EARLY_US_MAX: Final = 1_000
 
 Word = Literal[
     "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
-    "backwards", "crossed", "unexplained",
+    "backwards", "crossed", "repeated", "unexplained",
     "over capacity", "over attempts", "duplicate", "incomplete", "inconsistent", "altered",
 ]  # fmt: skip
 
@@ -65,6 +65,12 @@ class Rule(NamedTuple):
 
 
 RULES: Final[Mapping[str, Rule]] = {
+    "went on": Rule(
+        "repeated",
+        "ran or ended after it had stopped in a section that must not repeat",
+        ("exact",),
+    ),
+    "repeated": Rule("repeated", "began a section that must not repeat again", ("exact",)),
     "two ends": Rule("finished twice", "ended for good, and had ended before"),
     "another end": Rule("finished twice", "ended in two ways under one claim"),
     "after its end": Rule("illegitimate", "was claimed again after its end"),

@@ -39,12 +39,17 @@ from dueline.jobs.history_batch import (
     row_id_of,
 )
 from dueline.log import trimming
+from dueline.tasks.sections import SECTION
 
 HISTORY_SUFFIX = "!history"
 RECORDED: Final = "recorded"
 """Outcome of the events of records of durable functions."""
 NOTED: Final = "noted"
 """Outcome of the events of what an operator did to a job, if the job is not moved or ended."""
+REFUSED: Final = "refused"
+"""Outcome of the events of outcomes that the store refused, since their claims had ended."""
+BESIDE: Final = frozenset({NOTED, REFUSED, SECTION})
+"""Outcomes of events that leave the state of the job as it is."""
 _SEEN_MAX = 100_000
 """Maximum number of rows in which repeats are recognized."""
 
@@ -105,14 +110,28 @@ def row_of_record(job: Job, at_us: int, text: str, cause: bytes, *, took_us: int
 
 
 def last_state(events: Sequence[Attempt]) -> Attempt:
-    """Return the event that says how a job is, of some with the latest first: not a note."""
-    return next((event for event in events if event.outcome != NOTED), events[0])
+    """Return the event that says how a job is, of some with the latest first."""
+    return next((event for event in events if event.outcome not in BESIDE), events[0])
 
 
 def row_of_note(job: Job, at_us: int, text: str) -> Row:
     """Return the row of what an operator did to a job."""
+    return row_beside(job, NOTED, at_us, text)
+
+
+def row_beside(job: Job, what: str, at_us: int, text: str) -> Row:
+    """Return the row of an event that leaves the state of its job as it is."""
     cause = job.id + at_us.to_bytes(8, signed=True) + text.encode()
-    return row_of_event(happened(job, NOTED, at_us, error=text), job, cause)
+    return row_of_event(happened(job, what, at_us, error=text), job, cause)
+
+
+def row_of_refused(attempt: Attempt, job: Job) -> Row:
+    """Return the row of an outcome that the store refused, under the fence of its claim.
+
+    It is not an attempt: what ended the claim has recorded that.
+    """
+    text = f"The claim of {attempt.worker} had ended; its outcome was {attempt.outcome}."
+    return row_beside(job, REFUSED, attempt.ended_us, text)
 
 
 def record_deaths(engine: Engine, befores: Iterable[Job]) -> None:

@@ -19,7 +19,7 @@ from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.wakeup import NoWakeups, Wakeups
-from dueline.jobs.history import happened, row_of_event, rows_of_enqueued
+from dueline.jobs.history import happened, row_beside, row_of_event, rows_of_enqueued
 
 _PART: Final = 500
 """Maximum number of jobs that are inserted as one group."""
@@ -75,6 +75,10 @@ class RecordingStore:
                 for group, rows in zip(groups, added, strict=True)
             ]
         )
+
+    def rows_of_event(self, job: Job, what: str, at_us: int, text: str) -> Sequence[Row]:
+        """Return the row of what happened to a job; none if its queue does not record it."""
+        return [row_beside(job, what, at_us, text)] if self._is_kept(job.lane.queue) else ()
 
     def _rows_of_enqueued(self, jobs: Sequence[Job]) -> list[Row]:
         lanes = {job.lane for job in jobs}

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from dueline.core.clock import DAY_US, to_datetime
+from dueline.core.attempt import SECTION_KEPT_US
+from dueline.core.clock import to_datetime
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, DuelineError, JobTimeout, LeaseLost
@@ -21,11 +22,15 @@ from dueline.core.features import SECTIONS
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
 from dueline.core.pagination import at_once, records_in
-from dueline.core.store import NO_VERSION, Delete, Extend, Put, Store, Write
-from dueline.core.store_capabilities import flush_claims
+from dueline.core.store import NO_VERSION, Commit, Delete, Extend, Group, Put, Store, Write
+from dueline.core.store_capabilities import flush_claims, rows_of_event
 
-KEEP_US: Final = 30 * DAY_US
-"""How long it is known that a section ended. The mark of an open one does not expire."""
+SECTION: Final = "section"
+"""Outcome of the events of sections, in the history of queues that records all that happens.
+
+Their text is one of the following words.
+"""
+BEGAN, ENDED, FAILED = "began", "ended", "failed"
 
 
 class SectionRepeated(DuelineError):
@@ -166,7 +171,7 @@ class Section:
             await to_thread(self.__exit__, kind, error, traceback)
 
     def _begin(self, engine: Engine) -> None:
-        store, job = engine.store, self._job
+        store = engine.store
         engine.catalog.adopt(SECTIONS)
         if self._version == NO_VERSION:
             self._expect_first(store)
@@ -175,7 +180,7 @@ class Section:
             self._mark(engine)
         except BaseException:  # also an interrupt: the body has not begun
             with suppress(DuelineError):
-                store.commit(partition_of(job.id), self._last_write(engine))
+                self._write_end(engine, FAILED, expect=None)
             raise
         self.is_open = True
 
@@ -185,9 +190,15 @@ class Section:
         put = self._put(engine, is_open=True, expect=self._version)
         self._version = put.version
         is_marked = store.commit(partition_of(job.id), (put,))
-        if not is_marked or not store.settle([Extend(job, job.at_us, started=True)])[0]:
+        if not is_marked or not self._confirm(engine):
             raise LeaseLost(f"The claim on job {job.id.hex()} was lost.")
         flush_claims(store)
+
+    def _confirm(self, engine: Engine) -> bool:
+        """Confirm the claim by a start mark, and record that the section begins."""
+        extend = Extend(self._job, self._job.at_us, started=True)
+        rows = rows_of_event(engine.recording_store, self._job, SECTION, self._began_us, BEGAN)
+        return engine.store.together([Group([extend], rows=rows)])[0]
 
     def _expect_first(self, store: Store) -> None:
         """Raise if a section began under an earlier claim; whether it ended does not matter."""
@@ -200,9 +211,15 @@ class Section:
     def _end(self, engine: Engine, *, is_success: bool) -> None:
         """Replace the mark; a mark that an operator deleted meanwhile is left so."""
         self._has_ended = self._has_ended or is_success
-        partition = partition_of(self._job.id)
-        engine.store.commit(partition, self._last_write(engine, expect=self._version))
+        self._write_end(engine, ENDED if is_success else FAILED, expect=self._version)
         self.is_open = False
+
+    def _write_end(self, engine: Engine, how: str, *, expect: bytes | None) -> None:
+        """Replace the mark, and record how the section ended."""
+        now_us = engine.time.latest_us()
+        rows = rows_of_event(engine.recording_store, self._job, SECTION, now_us, how)
+        commit = Commit(partition_of(self._job.id), self._last_write(engine, expect=expect))
+        engine.store.together([Group(commits=[commit], rows=rows)])
 
     def _last_write(self, engine: Engine, *, expect: bytes | None = None) -> Sequence[Write]:
         """Return the write after a section: that one ended, or that none has begun."""
@@ -215,7 +232,7 @@ class Section:
 
     def _put(self, engine: Engine, *, is_open: bool, expect: bytes | None) -> Put:
         value = encode(_Record(is_open, self._began_us, self._job.worker))
-        until_us = None if is_open else engine.time.latest_us() + KEEP_US
+        until_us = None if is_open else engine.time.latest_us() + SECTION_KEPT_US
         return Put(_key(self._job.fence), engine.ids.token(), value, expect, until_us)
 
 

@@ -43,7 +43,7 @@ from dueline.durable.stopped import list_stopped
 from dueline.jobs import attempt_lines, cancel_requests, decisions
 from dueline.jobs.completion import Finished, complete, finish_of, frees_of, stored, successes
 from dueline.jobs.decisions import Decision, group_of
-from dueline.jobs.history import record_deaths
+from dueline.jobs.history import record_deaths, row_of_refused
 from dueline.jobs.unknown_tasks import known_tasks
 from dueline.limits.suspension import suspend
 from dueline.tasks import sections
@@ -170,7 +170,20 @@ class Settler:
         self._report.done(done)
         self._report.planned(zip(plans, held, strict=False))  # the answers of marks come last
         jobs = [*(planned.ended.job for planned in plans), *started]
-        return [job for job, sure in zip(jobs, held, strict=True) if not sure]
+        lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
+        if lost:
+            self._record_refused(zip(plans, held, strict=False))
+        return lost
+
+    def _record_refused(self, answers: Iterable[tuple[Planned, bool]]) -> None:
+        """Record outcomes that the store refused, so that an audit knows of their claims."""
+        rows = [
+            row_of_refused(planned.attempt, planned.ended.job)
+            for planned, sure in answers
+            if not sure and planned.attempt is not None
+        ]
+        with suppress(StoreUnavailable):  # nothing depends on it
+            self._engine.store.append(rows)
 
     def _keep_lines(self, ended: Sequence[Ended]) -> None:
         """Store what handlers logged, before it is stored how they ended."""

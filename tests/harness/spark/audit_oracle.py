@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from dueline.core.attempt import digest_of
+from dueline.core.attempt import SECTION_KEPT_US, digest_of
 from dueline.jobs.audit_rules import (
     AHEAD_US_MAX,
     EARLY_US_MAX,
@@ -143,6 +143,7 @@ def _faults(run: Run, promises: Promises, known: Known) -> Iterator[Fault]:
     yield from _of_claims(run)
     yield from _of_order(run)
     yield from _of_ends(run, known)
+    yield from _of_sections(run, known)
     yield from _of_events(run, known)
     yield from _of_place(run)
     yield from _of_retries(run, promises)
@@ -213,11 +214,46 @@ def _of_ends(run: Run, known: Known) -> Iterator[Fault]:
     for line in run.attempts:
         if end is not None and line["attempt"] > end:
             yield "two ends" if line["outcome"] in ENDED else "after its end", line["attempt"]
+    refused, last = max(run.fences("refused"), default=0), run.attempts[-1:]
+    if end is not None and refused > max([end, *(line["attempt"] for line in last)]):
+        yield "after its end", refused
     changed = run.fences("changed")
     for before, line in pairwise(run.attempts):
         is_retried = any(before["attempt"] <= fence < line["attempt"] for fence in changed)
         if before["outcome"] == "dead" and not is_retried and line["queue"] in known.exact:
             yield "after its death", line["attempt"]
+
+
+def _of_sections(run: Run, known: Known) -> Iterator[Fault]:
+    """Yield the attempts that follow sections that must not repeat."""
+    sections: dict[int, list[Line]] = defaultdict(list)
+    for line in run.events:
+        if line["outcome"] == "section" and line["queue"] in known.exact:
+            sections[line["attempt"]].append(line)
+    changed, found = run.fences("changed"), set[Fault]()
+    for attempt, lines in sections.items():
+        is_open = 2 * sum(line["error"] == "began" for line in lines) > len(lines)
+        over = max((line["ended"] for line in lines if line["error"] == "ended"), default=None)
+        for line in run.claims if is_open else ():
+            has_started = line["started"] is not None or line["outcome"] == "crashed"
+            is_after = line["attempt"] > attempt and has_started
+            if is_after or (
+                line["attempt"] >= attempt and line["outcome"] in ("cancelled", "expired", "lost")
+            ):
+                found.add(("went on", line["attempt"]))
+        for later, others in sections.items():
+            begins = [line["ended"] for line in others if line["error"] == "began"]
+            if (
+                later > attempt
+                and over is not None
+                and min(begins, default=over) < over + SECTION_KEPT_US
+            ):
+                found.add(("repeated", later))
+        found -= {
+            (rule, later) for rule, later in found
+            if any(attempt <= fence < later for fence in changed)
+        }  # fmt: skip
+    yield from found
 
 
 def _of_events(run: Run, known: Known) -> Iterator[Fault]:

@@ -9,6 +9,7 @@ Line = Mapping[str, Any]
 _claim = itemgetter("enqueued", "attempt")
 _time_of = itemgetter("at", "outcome")
 
+_BESIDE: Final = ("recorded", "noted", "refused", "section")
 _LATER: Final = ("retried", "snoozed", "given_back", "crashed")
 
 
@@ -45,7 +46,7 @@ def _once(bronze: Iterable[Line]) -> list[Line]:
     others: list[Line] = []
     for line in bronze:
         if not line["worker"]:
-            others.append(line)
+            others += [] if line["outcome"] in _BESIDE else [line]
             continue
         key = line["job_id"], line["enqueued"], line["attempt"]
         first[key] = min(first.get(key, line), line, key=_time_of)

@@ -63,6 +63,11 @@ class Past(NamedTuple):
         self.rows.append(new)
         return new
 
+    def event_of(self, row: Row, outcome: str, **changes: Any) -> Row:
+        """Add an event of the job of an attempt, under its claim."""
+        times = dict.fromkeys(("claimed", "started", "again"))
+        return self.add(row, worker="", outcome=outcome, digest=None, **times | changes)
+
     def attempt_after(self, row: Row, **changes: Any) -> Row:
         """Add an attempt that follows another as it should."""
         begin = row["ended"] + MS
@@ -177,6 +182,46 @@ def ran_after_it_was_cancelled_while_it_waited(past: Past) -> None:
         row for row in past.all_of(past.jobs(event="cancelled")[0]) if row["outcome"] != "enqueued"
     ]
     past.attempt_after(event, outcome="done", worker="w", due=event["enqueued"])
+
+
+@plant("after its end")
+def refused_under_a_claim_after_its_end(past: Past) -> None:
+    row = past.of(past.jobs("done")[0])[0]
+    past.event_of(row, "refused", attempt=row["attempt"] + 1)
+
+
+@plant("went on")
+def started_again_after_a_death_in_a_section(past: Past) -> None:
+    past.event_of(past.of(past.jobs("crashed", "done")[0])[0], "section", error="began")
+
+
+@plant("went on")
+def cancelled_in_a_section(past: Past) -> None:
+    row = past.of(past.jobs("done")[0])[0]
+    past.event_of(row, "section", error="began")
+    row["outcome"] = "cancelled"
+
+
+@plant("repeated")
+def a_section_after_one_that_ended(past: Past) -> None:
+    first, second = past.of(past.jobs("retried", "done")[0])
+    for row in (first, second):
+        past.event_of(row, "section", error="began")
+        past.event_of(row, "section", error="ended")
+
+
+@plant(None)
+def sections_and_refused_outcomes_as_they_may_be(past: Past) -> None:
+    first, second = past.of(past.jobs("retried", "done")[0])
+    past.event_of(first, "refused")
+    for row, how in ((first, "failed"), (second, "ended")):
+        past.event_of(row, "section", error="began")
+        past.event_of(row, "section", error=how)
+    first, second = past.of(past.jobs("crashed", "done")[0])
+    past.event_of(first, "section", error="began")
+    second |= {"outcome": "dead", "error": "Uncertain: died", "started": None, "digest": None}
+    past.event_of(second, "changed")
+    past.attempt_after(second, outcome="done", error="")
 
 
 @plant("after its end")

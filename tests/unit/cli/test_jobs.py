@@ -113,7 +113,7 @@ def test_an_ended_job_shows_its_result_and_attempts(shell: Shell) -> None:
     data = shell.app("jobs", "show", job_id, "-o", "json").data
     assert (data["state"], data["result"]) == ("done", 3)
     (attempt,) = data["attempts"]
-    assert (attempt["attempt"], attempt["outcome"]) == (1, "done")
+    assert (attempt["fence"], attempt["outcome"]) == (1, "done")
     assert attempt["took_s"] >= 0
 
 

@@ -296,15 +296,17 @@ def taken_over(queues: Queues, clock: HandClock) -> tuple[Job, Job]:
     "ending",
     [Done(b"1"), FAILED, FAILED._replace(retry=False), Snoozed(1), Cancelled(""), Crashed("x")],
 )
-def test_a_lost_claim_records_nothing(
+def test_a_lost_claim_records_only_that_it_was_refused(
     queues: Queues, clock: HandClock, caplog: pytest.LogCaptureFixture, ending: Ending
 ) -> None:
-    # C7, invariant 2
+    # C7, V2, invariant 2
     old, new = taken_over(queues, clock)
     with caplog.at_level(logging.WARNING, "dueline.worker"):
         assert settler_of(queues).settle([ended(old, ending)], []) == [old]
     assert row_in(queues.engine.store, old.id) == new
     assert told(queues) == []
+    (refused,) = attempts(queues.engine.store, "default", 1, everything=True)
+    assert (refused.outcome, refused.fence, refused.worker) == ("refused", old.fence, "")
     assert "lost its claim after 250.0 ms; its result was discarded" in caplog.text
 
 

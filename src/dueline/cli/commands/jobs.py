@@ -230,8 +230,9 @@ def history(
 ) -> None:
     """List the ended attempts and changes of a job, or of the jobs of a key, the first first.
 
-    Attempts are numbered by claims: one that was released without a call counts, too. The worker's
-    log and `ctx.attempt` count from the failures. Keys and headers are found in queues with
+    The fence counts claims, as `ctx.fence` does: one that was released without a call counts, too.
+    A change has that of the last claim. The worker's log and `ctx.attempt` count from the failures.
+    Keys and headers are found in queues with
     history=all or history=arguments.
 
     Example: dueline jobs history --unique hello:ann@example.org -q mail
@@ -270,7 +271,8 @@ def _history_of_calls(
         past = events_of_calls(queues.engine, like, queue, since_us=since_us, limit=LIMIT_MAX)
         shown = [job_rows.of_tailed(event) for event in reversed(past.attempts)]
         output = Output.of(context, queues.engine)
-        output.entries(shown, job_rows.TAIL_COLUMNS, count=len(shown), capped=past.is_capped)
+        columns = ("fence", *job_rows.TAIL_COLUMNS)
+        output.entries(shown, columns, count=len(shown), capped=past.is_capped)
     note_rest(len(shown), more=past.more, is_capped=past.is_capped)
 
 

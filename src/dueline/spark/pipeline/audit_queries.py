@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dueline.core.attempt import DIGEST_DIGITS
+from dueline.core.attempt import DIGEST_DIGITS, SECTION_KEPT_US
 from dueline.jobs.audit_rules import (
     AHEAD_US_MAX,
     EARLY_US_MAX,
@@ -88,7 +88,7 @@ def violations(
         "now_us": known.now_us, "has_living": living is not None,
         "has_expected": expected is not None, "all_whole": known.whole is None,
         "whole": list(known.whole or ()), "exact": list(known.exact), "passed": promises.passed,
-        "digits": DIGEST_DIGITS,
+        "digits": DIGEST_DIGITS, "section_us": SECTION_KEPT_US,
     }  # fmt: skip
     views = dict(others or {}) | {
         "rows": attempts,
@@ -103,7 +103,7 @@ def violations(
     if living is not None and "enqueued" not in _names(living):
         sql = "SELECT job_id, CAST(NULL AS TIMESTAMP) AS enqueued FROM living_ids"
         views |= {"living_ids": living, "living": Derived(sql)}
-    names = ["audit", "audit_functions"]
+    names = ["audit", "audit_functions", "audit_sections"]
     names += ["audit_capacity"] if promises.capacities else []
     names += ["audit_order"] if promises.passed is not None else []
     names += ["audit_results"] if results is not None else []

@@ -168,7 +168,7 @@ def get_job(call: Call) -> JobDetails:
         workflow=details.workflow,
         attempts=[
             AttemptSummary(
-                attempt.outcome, attempt.error, attempt.worker,
+                attempt.fence, attempt.outcome, attempt.error, attempt.worker,
                 time_of(attempt.claimed_us), time_of(attempt.started_us), time_of(attempt.ended_us),
             )
             for attempt in details.attempts

@@ -134,8 +134,9 @@ class JobList(msgspec.Struct):
 
 
 class AttemptSummary(msgspec.Struct):
-    """An attempt that ended."""
+    """An attempt that ended. fence: number of its claim, as handlers see it."""
 
+    fence: int
     outcome: str
     error: str
     worker: str

@@ -24,6 +24,7 @@ runs AS (
         max(is_claim OR is_end) AS is_seen,
         max(is_end) AS has_ended,
         min(CASE WHEN NOT is_claim AND is_end THEN attempt END) AS end_event,
+        max(CASE WHEN NOT is_claim AND outcome = 'refused' THEN attempt END) AS refused,
         count(DISTINCT CASE WHEN NOT is_claim AND outcome = 'enqueued' THEN id END) AS enqueues,
         min(CASE WHEN NOT is_claim AND outcome = 'changed' THEN attempt END) AS first_changed,
         coalesce(collect_set(
@@ -193,6 +194,18 @@ FROM expected AS e
 LEFT ANTI JOIN seen AS s ON s.job_id = e.job_id
 LEFT ANTI JOIN living AS l ON l.job_id = e.job_id
 WHERE :has_living
+UNION ALL
+-- A claim that has no row but that of its outcome, which was refused.
+SELECT 'after its end', r.queue, r.job_id, r.enqueued, r.refused
+FROM runs AS r
+LEFT JOIN (
+    SELECT
+        job_id, enqueued, min(CASE WHEN is_end THEN attempt END) AS end_attempt,
+        max(attempt) AS last_attempt
+    FROM lives
+    GROUP BY job_id, enqueued
+) AS l ON l.job_id = r.job_id AND l.enqueued = r.enqueued
+WHERE r.refused > least(r.end_event, l.end_attempt) AND r.refused > coalesce(l.last_attempt, 0)
 UNION ALL
 SELECT 'enqueued twice', queue, job_id, enqueued, 0 FROM runs
 WHERE enqueues > 1 AND array_contains(:exact, queue)

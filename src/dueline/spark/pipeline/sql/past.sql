@@ -12,7 +12,7 @@ known AS (
         queue, job_id, priority, tenant, attempt, enqueued, outcome, worker <> '' AS is_claim,
         unix_micros(claimed) AS claimed_us, unix_micros(ended) AS ended_us
     FROM once
-    WHERE outcome NOT IN ('recorded', 'noted') AND (worker = '' OR number = 1)
+    WHERE outcome NOT IN ('recorded', 'noted', 'refused', 'section') AND (worker = '' OR number = 1)
 ),
 
 -- Rows of one time under one claim come in the order of `place`; the last one counts.
