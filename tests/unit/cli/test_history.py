@@ -35,14 +35,16 @@ def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:
     shell.app("dead", "retry", job_id)
     shell.work()
     head, first, change, second = shell.app("jobs", "history", job_id).out.splitlines()
-    assert head.split() == ["ATTEMPT", "OUTCOME", "ENDED", "TOOK", "WORKER", "ERROR"]
+    assert head.split() == ["FENCE", "OUTCOME", "ENDED", "TOOK", "WORKER", "ERROR"]
     assert first.split()[:2] == ["1", "dead"]
     assert " changed " in change
     assert "retried by" in change
     assert second.split()[1] == "dead"
     assert "ValueError: no" in second
     data = shell.app("jobs", "history", job_id, "-o", "json").data
-    assert [one["outcome"] for one in data] == ["dead", "changed", "dead"]
+    assert [(one["fence"], one["outcome"]) for one in data] == [
+        (1, "dead"), (1, "changed"), (2, "dead"),
+    ]  # fmt: skip
 
 
 def test_a_job_without_attempts_has_an_empty_history(shell: Shell) -> None:

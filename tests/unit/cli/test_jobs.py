@@ -109,7 +109,7 @@ def test_an_ended_job_shows_its_result_and_attempts(shell: Shell) -> None:
     shell.work()
     text = shell.app("jobs", "show", job_id).out
     assert "result    3\n" in text
-    assert "ATTEMPT  OUTCOME" in text
+    assert "FENCE  OUTCOME" in text
     data = shell.app("jobs", "show", job_id, "-o", "json").data
     assert (data["state"], data["result"]) == ("done", 3)
     (attempt,) = data["attempts"]
