@@ -254,9 +254,9 @@ def _conditions(
             f"what is left in {len(earlier)} old shard(s), from before a resharding, comes first"
         )
         yield Condition("waiting", f"{stream}/{shard}", clause, "work")
-    before = _unread_before(asked, group, known)
+    before, is_capped = _unread_before(asked, group, known)
     if before:
-        some = "at least " if len(before) == ROWS_COUNTED_MAX else ""
+        some = "at least " if is_capped else ""
         some += f"{len(before)} event{' comes' if len(before) == 1 else 's come'}"
         waits = span_text(max(0, asked.now_us - before[0].at_us))
         clause = f"{some} first in its shard {shard}, and the oldest waits for {waits}"
@@ -281,11 +281,14 @@ def _holder(asked: _Asked, name: str, members: Sequence[groups.Member]) -> Condi
     return Condition("claimed", grant.holder, clause, "work")
 
 
-def _unread_before(asked: _Asked, group: Group, known: Mapping[int, Checkpoint]) -> Sequence[Row]:
-    """Return the events before an event that a group reads first, up to ROWS_COUNTED_MAX."""
+def _unread_before(
+    asked: _Asked, group: Group, known: Mapping[int, Checkpoint]
+) -> tuple[Sequence[Row], bool]:
+    """Return what a group reads before an event; True: of the first ROWS_COUNTED_MAX only."""
     present = known.get(asked.row.shard)
     after = (present.place if present else None) or (group.from_us, b"")
     rows = rows_in(asked.store, asked.stream, asked.row.shard, after=after, until_us=SEALED_US)
-    earlier = takewhile(lambda row: (row.at_us, row.id) < asked.place, rows)
-    wanted = topics.chosen(group.pattern)
-    return list(islice(filter(wanted, earlier), ROWS_COUNTED_MAX))
+    near = islice(rows, ROWS_COUNTED_MAX)
+    earlier = list(takewhile(lambda row: (row.at_us, row.id) < asked.place, near))
+    wanted = list(filter(topics.chosen(group.pattern), earlier))
+    return wanted, len(earlier) == ROWS_COUNTED_MAX

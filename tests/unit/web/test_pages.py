@@ -399,6 +399,8 @@ def test_a_stream_shows_its_events_and_who_gets_them(shop: Shop, admin: Visitor)
     assert "<dt>Header by</dt><dd>ann</dd>" in page
     assert "hunter2" not in page
     assert admin.get("/streams/clicks/events/x").status_code == 400
+    job = shop.send.using(headers={"topic-event": event.id}, after=60).enqueue("ann")
+    assert f'href="/streams/topics/events/{event.id}">of a topic' in admin.text(f"/jobs/{job.id}")
     assert admin.get("/streams/nosuch").status_code == 404
 
 
