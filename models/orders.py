@@ -4,13 +4,16 @@ Callers store jobs: each reads the head of the key, inserts the row, which is du
 entries, and appends an entry on the version that it read. Workers claim what is due. One that
 claims a job which was not released reads the entries, then the rows of these: it runs the job if
 its entry is the first one that has not ended, lists it if it has no entry, and postpones it
-otherwise. The process that ends a job releases the next one. An operator cancels a job that waits,
+otherwise. The process that ends a job releases the next one. Before one starts or is released, the
+one after it is hurried: it checks soon, where others check after as long as they have waited. An
+operator cancels a job that waits,
 or retries a dead one; a read may miss the row of that while it moves. An append may have no
 response: then it arrives later, or never.
 
 Guarantees: one job of the key runs at a time; a job starts after those have ended whose calls were
 acknowledged before it was stored; none waits for ever, and none for its own check if no process
-stopped, unless the last job before it ended while it was stored.
+stopped, unless the last job before it ended while it was stored. Whichever process stops, the first
+one of a key checks soon.
 """
 
 from collections.abc import Iterator
@@ -24,15 +27,22 @@ Entry = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """A job: "none", "parked", "due", "held", "runs", "dead", "moving" or "gone".
+    """A job: "none", "parked", "late", "due", "held", "runs", "dead", "moving" or "gone".
 
-    turn: how often it was retried after it was skipped.
+    A parked one is late when its own time has come.
+
+    turn: how often it was retried after it was skipped. is_soon: if it is parked, it checks soon.
     """
 
     at: str = "none"
     version: int = 0
     is_released: bool = False
     turn: int = 0
+    is_soon: bool = True
+
+    def waits(self) -> bool:
+        """Return whether it waits for its turn."""
+        return self.at in ("parked", "late")
 
 
 class Caller(NamedTuple):
@@ -50,7 +60,8 @@ class Caller(NamedTuple):
 class Process(NamedTuple):
     """A worker or operator: its next step, its job with the row's version, and what it read.
 
-    goal: why it reads the entries: "check" a claimed job, check "again", or "advance" the key.
+    goal: why it reads the entries: "check" a claimed job, "slow" down one that was postponed, check
+    "again", or "advance" the key. following: the job that it hurries, with the row's version.
     """
 
     at: str = "idle"
@@ -59,6 +70,7 @@ class Process(NamedTuple):
     goal: str = ""
     version: int = 0
     entries: tuple[Entry, ...] = ()
+    following: tuple[int, int] = (-1, 0)
 
 
 class State(NamedTuple):
@@ -90,7 +102,7 @@ class State(NamedTuple):
 class Orders:
     """Bounds and rules; a mutant leaves out one of these.
 
-    calls: the jobs that each caller stores, one after the other.
+    calls: the jobs that each caller stores, one after the other. are_stored: it has, of one caller.
     """
 
     calls: tuple[tuple[int, ...], ...] = ((0, 1),)
@@ -99,6 +111,7 @@ class Orders:
     deaths: int = 0
     cancels: int = 0
     unknowns: int = 0
+    are_stored: bool = False
     skips: bool = False
     row_comes_first: bool = True  # rule J6
     append_is_conditional: bool = True  # rule J6
@@ -110,14 +123,30 @@ class Orders:
     release_is_conditional: bool = True  # rule J10
     has_time: bool = True  # rule J10
     looks_again: bool = True  # rule J10
+    hurries_at_start: bool = True  # rule J10
+    hurries_first: bool = True  # rule J10
+    a_retry_checks: bool = True  # rule J10
+    counts_jobs: bool = True  # rule J10
+    slows_down_later: bool = True  # rule J10
+    release_is_repeated: bool = True  # rule J10
 
     def start(self) -> State:
         """Return the state before the first call."""
         count = sum(map(len, self.calls))
         callers = tuple(Caller("read", jobs) for jobs in self.calls)
-        return State((Row(),) * count, callers, (Process(),) * 2, claims=self.claims,
-                     crashes=self.crashes, deaths=self.deaths, cancels=self.cancels,
-                     unknowns=self.unknowns)  # fmt: skip
+        first = State((Row(),) * count, callers, (Process(),) * 2, claims=self.claims,
+                      crashes=self.crashes, deaths=self.deaths, cancels=self.cancels,
+                      unknowns=self.unknowns)  # fmt: skip
+        if not self.are_stored:
+            return first
+        others = (Row("parked", is_soon=job == 1) for job in range(1, count))
+        before = frozenset((one, job) for job in range(count) for one in range(job))
+        return first._replace(
+            rows=(Row("due", is_released=True), *others),
+            callers=(Caller("done", ()),),
+            entries=tuple((job, 0) for job in range(count)),
+            before=before,
+        )
 
     def fault(self, state: State) -> str:
         """Find jobs that ran at once or too early, or one that waits for ever."""
@@ -125,11 +154,16 @@ class Orders:
             return state.fault
         steps = [caller.at for caller in state.callers] + [worker.at for worker in state.workers]
         is_quiet = not state.sent and set(steps) <= {"idle", "crashed", "done"}
-        if not is_quiet or any(row.at in ("due", "held", "moving", "dead") for row in state.rows):
+        if not is_quiet or any(
+            row.at in ("late", "due", "held", "moving", "dead") for row in state.rows
+        ):
             return ""
         waiting = [row for row in state.rows if row.at == "parked"]
         if waiting and not self.has_time:
             return "it waits for ever"
+        first = self._living(state, state.entries)[:1]
+        if first and (row := state.rows[first[0][0]]).at == "parked" and not row.is_soon:
+            return "the first one waits for an hour"
         nothing_stopped = state.crashes == self.crashes and state.unknowns == self.unknowns
         nothing_stopped = nothing_stopped and not state.was_racing
         return "no process released it" if waiting and nothing_stopped else ""
@@ -142,7 +176,7 @@ class Orders:
             yield "a late append is lost", there
         for job, row in enumerate(state.rows):
             if row.at == "parked" and self.has_time and state.claims:
-                yield f"{job} is due", _with(state, job, row._replace(at="due"))
+                yield f"{job} is due", _with(state, job, row._replace(at="late"))
             if row.at == "moving":
                 yield f"{job} has moved", _with(state, job, row._replace(at="due"))
             if row.at == "dead":
@@ -167,7 +201,7 @@ class Orders:
         moved = row._replace(at="moving", version=row.version + 1)
         if self.skips and self.skipped_takes_a_new_turn:
             return moved._replace(is_released=False, turn=row.turn + 1)
-        return moved
+        return moved._replace(is_released=row.is_released and not self.a_retry_checks)
 
     def _cancel(self, state: State, job: int) -> Iterator[tuple[str, State]]:
         for place, worker in enumerate(state.workers):
@@ -233,7 +267,7 @@ class Orders:
         match me.at:
             case "idle" | "crashed":
                 for job, due in enumerate(state.rows):
-                    if due.at == "due" and state.claims:
+                    if due.at in ("late", "due") and state.claims:
                         yield f"worker {place} claims {job}", self._claimed(state, place, job)
             case "read":
                 after = me._replace(at="look", version=state.version, entries=state.entries)
@@ -254,14 +288,18 @@ class Orders:
         match me.at:
             case "park" | "start" | "end" if row.version != me.row:
                 yield f"worker {place} has lost {me.job}", _work(state, place, Process())
-            case "park":
-                parked = Row("parked", row.version + 1, turn=row.turn)
-                at = "read" if self.looks_again else "idle"
-                after = Process(at, me.job, parked.version, "again")
-                yield (
-                    f"worker {place} postpones {me.job}",
-                    _work(_with(state, me.job, parked), place, after),
+            case "park" | "slow":
+                is_soon = me.at == "park" and self.slows_down_later
+                parked = Row("parked", row.version + 1, turn=row.turn, is_soon=is_soon)
+                is_mine = row.version == me.row and (me.at == "park" or row.waits())
+                there = _with(state, me.job, parked) if is_mine else state
+                goal = "slow" if is_soon else "again"
+                after = Process(
+                    "read" if self.looks_again else "idle", me.job, parked.version, goal
                 )
+                yield f"worker {place} {me.at}s {me.job}", _work(there, place, after)
+            case "hurry":
+                yield f"worker {place} hurries {me.following[0]}", self._hurried(state, place, me)
             case "start":
                 there = _with(state, me.job, row._replace(at="runs"))
                 there = there._replace(fault=self._early(state, me.job))
@@ -274,12 +312,27 @@ class Orders:
                     after = Process("read", me.job, goal="advance")
                     yield f"{me.job} ends {at}", _work(there, place, after)
             case "release":
-                is_as_read = row.version == me.row and row.at == "parked"
+                is_as_read = row.version == me.row and row.waits()
                 if not self.release_is_conditional:
-                    is_as_read = row.at in ("parked", "held", "runs")
+                    is_as_read = row.at in ("parked", "late", "held", "runs")
                 released = row._replace(at="due", version=row.version + 1, is_released=True)
                 there = _with(state, me.job, released) if is_as_read else state
-                yield f"worker {place} releases {me.job}", _work(there, place, Process())
+                hurries = not self.hurries_first and me.following[0] >= 0
+                then = me._replace(at="hurry") if hurries else Process()
+                if not is_as_read and self.release_is_repeated:
+                    then = Process("read", me.job, goal="advance")
+                yield f"worker {place} releases {me.job}", _work(there, place, then)
+
+    def _hurried(self, state: State, place: int, me: Process) -> State:
+        """Let the following job check soon, if its row has not changed."""
+        job, version = me.following
+        then = me._replace(at="start" if me.goal == "check" else "release")
+        if not self.hurries_first and me.goal != "check":
+            then = Process()
+        late = state.rows[job]
+        if late.version == version:
+            state = _with(state, job, late._replace(version=version + 1, is_soon=True))
+        return _work(state, place, then)
 
     def _claimed(self, state: State, place: int, job: int) -> State:
         row = state.rows[job]
@@ -292,18 +345,36 @@ class Orders:
     def _judged(self, state: State, place: int, me: Process, missed: tuple[int, ...]) -> State:
         """Return the state after a process has read the rows of the entries that it read."""
         ended = [each for each in me.entries if each[0] in missed or self._ended(state, each)]
-        first = next((each for each in me.entries if each not in ended), None)
+        living = self._once([each for each in me.entries if each not in ended])
+        first = living[0] if living else None
+        is_blocked = first is not None and state.rows[first[0]].at == "dead"
+        late = (-1, 0)
+        for job, _ in living[1:2]:
+            row = state.rows[job]
+            if row.waits() and not row.is_soon and not is_blocked:
+                late = (job, row.version)
         there = state._replace(entries=tuple(e for e in state.entries if e not in ended))
-        if me.goal != "check":
-            if first is None or state.rows[first[0]].at != "parked":
-                return _work(there, place, Process())
-            row = state.rows[first[0]]
-            return _work(there, place, Process("release", first[0], row.version))
         mine = (me.job, state.rows[me.job].turn)
+        if me.goal == "slow" and (is_blocked or mine not in living[:2]):
+            return _work(there, place, me._replace(at="slow", entries=()))
+        if me.goal != "check":
+            if first is None or (late[0] < 0 and not state.rows[first[0]].waits()):
+                return _work(there, place, Process())
+            at = "hurry" if late[0] >= 0 and self.hurries_first else "release"
+            after = Process(at, first[0], state.rows[first[0]].version, following=late)
+            return _work(there, place, after)
         is_listed = mine in me.entries
         if first == mine or not (is_listed or self.unlisted_waits):
-            return _work(there, place, me._replace(at="start"))
+            at = "hurry" if late[0] >= 0 and self.hurries_at_start else "start"
+            return _work(there, place, me._replace(at=at, following=late))
         return _work(there, place, me._replace(at="park" if is_listed else "join"))
+
+    def _living(self, state: State, entries: tuple[Entry, ...]) -> list[Entry]:
+        return self._once([each for each in entries if not self._ended(state, each)])
+
+    def _once(self, entries: list[Entry]) -> list[Entry]:
+        """Return entries without the later ones of the same job."""
+        return list(dict.fromkeys(entries)) if self.counts_jobs else entries
 
     def _ended(self, state: State, entry: Entry) -> bool:
         """Return whether the job of an entry never runs again in this turn."""
@@ -349,6 +420,9 @@ MODELS = {
     "a dead job blocks its key": Orders(claims=3, deaths=1, crashes=0),
     "a dead job is skipped": Orders(claims=3, deaths=1, crashes=0, skips=True),
     "one in the middle is cancelled": Orders(((0, 1, 2),), claims=2, cancels=1, crashes=0),
+    "the last checks late": Orders(((0, 1, 2),), claims=2, crashes=2, are_stored=True),
+    "the last checks while others end": Orders(((0, 1, 2),), claims=3, are_stored=True),
+    "the last checks behind a dead one": Orders(((0, 1, 2),), claims=3, deaths=1, are_stored=True),
 }
 MUTANTS = {
     "an entry before its row": Orders(row_comes_first=False),
@@ -363,4 +437,18 @@ MUTANTS = {
     "a release names no version": Orders(crashes=0, release_is_conditional=False),
     "postponed without a time": Orders(has_time=False),
     "no second check": Orders(looks_again=False, crashes=0),
+    "a refused release is not repeated": Orders(
+        claims=3, deaths=1, crashes=0, release_is_repeated=False
+    ),
+    "a job counts twice": Orders(claims=3, counts_jobs=False),
+    "a start hurries nobody": Orders(
+        ((0, 1, 2),), claims=2, crashes=2, are_stored=True, hurries_at_start=False
+    ),
+    "a release comes first": Orders(
+        ((0, 1, 2),), claims=2, crashes=2, are_stored=True, hurries_first=False
+    ),
+    "slowed down at once": Orders(((0, 1, 2),), claims=3, are_stored=True, slows_down_later=False),
+    "a retry starts unread": Orders(
+        ((0, 1, 2),), claims=3, deaths=1, are_stored=True, a_retry_checks=False
+    ),
 }

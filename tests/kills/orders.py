@@ -110,7 +110,9 @@ class Orders(Flows):
         return start("tests.kills.orders", role, str(self._folder), errors=errors)
 
     def _let_work(self, calls: int) -> None:
-        super()._let_work(1 + calls * asked("JOBS", JOBS) // (self._kills * 40))
+        enough = asked("JOBS", JOBS)  # no more calls are certain
+        left = enough - (self._folder / "calls").stat().st_size
+        super()._let_work(min(left, 1 + calls * enough // (self._kills * 40)))
 
     def _drain(self) -> None:
         give_up = time.monotonic() + DRAIN_S_MAX

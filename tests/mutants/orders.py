@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dueline.core.call_options import OrderPlace
+from dueline.core.call_options import OrderPlace, order_of
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId, State
 from dueline.core.store import Put
-from dueline.jobs import orders
+from dueline.jobs import completion, orders
 from dueline.worker import workflow_steps
 
 Patch = pytest.MonkeyPatch
@@ -67,3 +67,42 @@ def the_rows_of_entries_are_read_once(patch: Patch) -> None:
         return {row.id: row for row in rows if row is not None}
 
     patch.setattr(orders, "_rows", read_once)
+
+
+def a_start_hurries_nobody(patch: Patch) -> None:
+    hurry = orders._hurry
+
+    def hurry_others(engine: Engine, keys: Iterable[Any]) -> None:
+        if not isinstance(keys, map):  # of those that start
+            hurry(engine, keys)
+
+    patch.setattr(orders, "_hurry", hurry_others)
+
+
+def a_job_that_is_next_is_slowed_down(patch: Patch) -> None:
+    patch.setattr(orders, "NEXT_US", orders.CHECK_US_MAX)
+
+
+def a_refused_release_is_not_repeated(patch: Patch) -> None:
+    patch.setattr(orders, "_ROUNDS_MAX", 1)
+
+
+def a_dead_job_that_is_retried_starts_unread(patch: Patch) -> None:
+    again = OrderPlace.again
+    patch.setattr(OrderPlace, "again", lambda self: again(self) if self.skips else self)
+
+
+def a_dead_job_is_deleted_before_the_next_is_hurried(patch: Patch) -> None:
+    patch.setattr(orders, "hurry", lambda _engine, _first: None)
+
+
+def a_queue_never_skips(patch: Patch) -> None:
+    patch.setattr(completion, "_is_skipped", lambda _job, _settings: False)
+
+
+def a_queue_overrules_its_calls(patch: Patch) -> None:
+    patch.setattr(
+        completion,
+        "_is_skipped",
+        lambda job, settings: order_of(job) is not None and settings.dead_in_order == "skip",
+    )

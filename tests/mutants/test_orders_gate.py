@@ -46,6 +46,22 @@ MUTANTS: Final = (
     Mutant("J10", orders.a_job_that_waits_never_checks,
            on_stages(test_order_crashes.test_a_worker_keeps_the_order_whatever_stops_it,
                      how="stop")),
+    Mutant("J10", orders.a_start_hurries_nobody,
+           on_stages(test_order_crashes.test_a_lost_release_delays_the_next_job_by_seconds)),
+    Mutant("J10", orders.a_job_that_is_next_is_slowed_down,
+           on_stages(test_order_crashes.test_a_lost_release_delays_the_next_job_by_seconds)),
+    Mutant("J10", orders.a_refused_release_is_not_repeated,
+           on_stages(test_order_crashes.test_a_release_that_is_refused_is_repeated)),
+    Mutant("J10", orders.a_dead_job_that_is_retried_starts_unread,
+           on_stages(test_order_crashes.test_after_a_dead_job_the_next_one_checks_soon,
+                     how="retry")),
+    Mutant("J10", orders.a_dead_job_is_deleted_before_the_next_is_hurried,
+           on_stages(test_order_crashes.test_after_a_dead_job_the_next_one_checks_soon,
+                     how="delete")),
+    Mutant("T16", orders.a_queue_never_skips,
+           in_a_ledger(test_orders.test_the_queue_says_what_a_dead_job_does_unless_its_call_does)),
+    Mutant("T16", orders.a_queue_overrules_its_calls,
+           in_a_ledger(test_orders.test_the_queue_says_what_a_dead_job_does_unless_its_call_does)),
 )  # fmt: skip
 
 test_without_its_rule_a_test_fails = each_needed(MUTANTS)

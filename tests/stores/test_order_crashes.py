@@ -4,16 +4,20 @@ A worker, or the caller that stores the jobs, stops, is paused, or gets no answe
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dueline import Dueline, OrderKey, Retry
+from dueline.core.engine import Engine
 from dueline.core.errors import EnqueueUnknown, StoreUnavailable
+from dueline.core.job import Job as Row
 from dueline.core.pagination import records_in
+from dueline.core.store import Move
 from dueline.jobs import orders
+from dueline.jobs.bulk import dead_before, drop_dead, sum_of
 from tests.harness.durable_stage import HOWS, KINDS, DisturbedStore, DurableStage, Stages, nothing
 from tests.harness.lives import Stopped
 
@@ -105,3 +109,82 @@ def test_callers_that_overlap_lose_no_entry(stages: Stages) -> None:
         stored = {row.id for row in stage.onlooker.engine.jobs_of("default")}
         assert mine.id in {job_id.hex() for job_id in stored}
         assert {entry.value[:16] for entry in entries} == stored, f"at call {at}"
+
+
+def let_wait(stage: DurableStage) -> None:
+    """Let all jobs wait so long that they check rarely."""
+    for seconds in (60, 600, 1800, 5000):
+        stage.clock.advance(seconds)
+        stage.turn(stage.process(stage.store))
+
+
+@contextmanager
+def releases_are_lost() -> Iterator[None]:
+    """Let each process that ends a job stop before it releases the next one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(orders, "advance", lambda _engine, _ended: 0)
+        yield
+
+
+def test_a_lost_release_delays_the_next_job_by_seconds(stages: Stages) -> None:
+    """Also if every one is lost, and the jobs have waited for hours (rule J10)."""
+    stage = stages.fresh()
+    book = stage.onlooker.task_named("book")
+    book.using(after=7000).enqueue(0)
+    book.enqueue_many([(number,) for number in range(1, 5)])
+    let_wait(stage)
+    with releases_are_lost():
+        stage.clock.advance(2)  # the second attempt of the first one
+        stage.turn(stage.process(stage.store))
+        assert (stage.effects["0"], stage.effects["1"]) == (1, 0)
+        for number in range(1, 5):
+            stage.clock.advance(31)
+            stage.turn(stage.process(stage.store))
+            assert stage.effects[f"{number}"], number
+    assert not stage.effects["early"]
+
+
+@pytest.mark.parametrize("how", ["retry", "delete"])
+def test_after_a_dead_job_the_next_one_checks_soon(stages: Stages, how: str) -> None:
+    """The process stops that ends the job which was retried, or that deletes it (rule J10)."""
+    stage = stages.fresh()
+    book = stage.onlooker.task_named("book")
+    book.enqueue(9)  # its end releases the next one
+    first = book.using(retry=Retry.fixed(1, attempts=1)).enqueue(0)
+    second, third = (book.enqueue(number) for number in (1, 2))
+    let_wait(stage)
+    assert first.status == "dead"
+    with releases_are_lost():
+        if how == "retry":
+            first.retry()
+        else:
+            engine = stage.onlooker.engine
+            dead = dead_before(engine, "default", engine.time.latest_us() + 1)
+            assert sum_of(drop_dead(engine, dead)).done == 1
+        for _ in range(3):
+            stage.turn(stage.process(stage.store))
+            stage.clock.advance(31)
+    assert (second.status, third.status) == ("done", "done")
+
+
+def test_a_release_that_is_refused_is_repeated(stages: Stages) -> None:
+    """Another process has just let the job check sooner (rule J10)."""
+    stage = stages.fresh()
+    book = stage.onlooker.task_named("book")
+    first, second = book.using(after=60).enqueue(0), book.enqueue(1)
+    changed: list[Row] = []
+    released = orders._released
+
+    def changed_before(engine: Engine, row: Row, now_us: int) -> Move:
+        if not changed:
+            changed.append(row)
+            at_us = now_us + 1_000_000
+            engine.store.settle([orders._moved(engine, row, at_us, parked_us=at_us)])
+        return released(engine, row, now_us)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(orders, "_released", changed_before)
+        first.cancel()
+    stage.turn(stage.process(stage.store))
+    assert changed
+    assert second.status == "done"

@@ -151,7 +151,7 @@ def test_a_dead_job_blocks_its_key_until_it_is_retried(ledger: Ledger) -> None:
     assert ledger.ran == ["0"] * 3
     why = second.explain()
     assert why.reason == "held"
-    assert f"dueline dead retry {first.id}" in str(why)
+    assert f"(`dueline dead retry {first.id}`) or deleted, as its call says" in str(why)
     first.retry()
     ledger.drain()
     assert ledger.ran == [*"0000", "1", "2"]
@@ -183,6 +183,30 @@ def test_a_dead_job_is_skipped_and_comes_last_when_it_is_retried(ledger: Ledger)
     running.retry()
     ledger.drain()
     assert ledger.ran[5:] == ["later", "0"]
+
+
+def test_the_queue_says_what_a_dead_job_does_unless_its_call_does(ledger: Ledger) -> None:
+    """It counts when the job dies: one that blocks its key goes on to."""
+    ledger.broken.update({"0": 3, "1": 3, "2": 3})
+    first, second = ledger.call("0", "1", dead=None)
+    ledger.run_until_dead(first)
+    assert second.explain().facts["blocked_by"] == "queue"
+    assert "or deleted, as its queue says" in str(second.explain())
+    ledger.app.queue("default", dead_in_order="skip")
+    ledger.burst()
+    assert ledger.ran == ["0"] * 3
+    third, last = ledger.call("2", dead="block")[0], ledger.call("3", dead=None)[0]
+    ledger.app.queues.engine.catalog.forget("default")
+    first.retry()
+    ledger.run_until_dead(second)
+    assert second.id not in str(third.explain())
+    ledger.run_until_dead(third)
+    assert ledger.ran[3:] == ["0", *"111", *"222"]
+    assert last.explain().facts["blocked_by"] == "call"
+    second.retry()  # others have passed it: it comes last
+    third.retry()
+    ledger.drain()
+    assert ledger.ran[-3:] == ["2", "3", "1"]
 
 
 def test_a_job_in_the_middle_ends_or_changes_and_the_order_stays(ledger: Ledger) -> None:

@@ -47,6 +47,7 @@ from dueline.core.clock import Clock, duration_us
 from dueline.core.errors import NotFound
 from dueline.core.queue_settings import (
     DEFAULT_QUEUE,
+    DeadInOrder,
     Deliver,
     History,
     QueueSettings,
@@ -391,6 +392,7 @@ class Dueline(
         weights: Mapping[str, int] | None = None,
         poll: timedelta | float | None = None,
         bucket: timedelta | float | None = None,
+        dead_in_order: DeadInOrder | None = None,
     ) -> None:
         """Declare the settings of a queue.
 
@@ -417,6 +419,8 @@ class Dueline(
                 wake-ups; 0, the default, as the store needs.
             bucket: Width of the time slices of jobs, each a partition on Cassandra; fixed when the
                 queue is created. By default one day, on Cassandra 10 s.
+            dead_in_order: What a dead job does to the others of its order key: "block" (default)
+                or "skip". A call's `OrderKey(dead=...)` overrides it.
 
         Raises:
             BadInput: The name or a value is out of range, or the queue has buckets of another
@@ -427,7 +431,8 @@ class Dueline(
             "history_us": history_keep, "dead_us": dead_keep, "version_wait_us": version_wait,
             "poll_us": poll, "width_us": bucket,
         }  # fmt: skip
-        plain = {"history": history, "deliver": deliver, **chosen_shards(shards)}
+        plain = {"history": history, "deliver": deliver, "dead_in_order": dead_in_order,
+                 **chosen_shards(shards)}  # fmt: skip
         changes: dict[str, Any] = {
             **{word: duration_us(span) for word, span in spans.items() if span is not None},
             **{word: value for word, value in plain.items() if value is not None},

@@ -16,7 +16,6 @@ from dueline.cli.options import (
     read_span,
 )
 from dueline.core.call_options import (
-    DeadInOrder,
     Mode,
     OrderKey,
     Unique,
@@ -25,6 +24,7 @@ from dueline.core.call_options import (
 )
 from dueline.core.errors import BadInput
 from dueline.core.option_table import OPTIONS, Shape
+from dueline.core.queue_settings import DeadInOrder
 
 _Text = str | None
 NeedsOption = Annotated[
@@ -90,7 +90,7 @@ class CallOptions:
         if self.unique is not None:  # braces do not name arguments here
             read["unique"] = Unique(without_names(self.unique), mode=self.mode or "reject")
         if self.order_key is not None:
-            read["order_key"] = OrderKey(without_names(self.order_key), self.dead or "block")
+            read["order_key"] = OrderKey(without_names(self.order_key), self.dead)
         if self.depends_on:
             read["depends_on"] = Dependency(self.depends_on, self.failures or "stop")
         return read

@@ -13,6 +13,7 @@ from dueline.core.codec import Cells, decode, encode
 from dueline.core.constraints import check_constraints, constraint
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job, JobId
+from dueline.core.queue_settings import DeadInOrder
 from dueline.core.retry import WAIT_US_MAX, RetryTerms
 from dueline.core.worker_needs import read_needs, shown
 
@@ -55,28 +56,28 @@ class StepPlace(NamedTuple):
 
 WaitFailures = Literal["stop", "skip", "cancel"]
 
-DeadInOrder = Literal["block", "skip"]
-
 
 class OrderPlace(NamedTuple):
     """The order key of a job, and its place in the order of that.
 
-    skips: the next job starts when this one is dead. waits: it has not been released, so a claim
-    checks whether its turn has come. turn: how often it was retried after it was skipped.
-    parked_us: it waits for its turn while it is due at this time. number: of its entry, where that
-    was read.
+    skips: the next job starts when this one is dead; None: if its queue says so when it dies.
+    waits: it has not been released, so a claim checks whether its turn has come. turn: how often it
+    was retried after it was skipped. parked_us: it waits for its turn while it is due at this time.
+    number: of its entry, where that was read.
     """
 
     key: str
-    skips: bool = False
+    skips: bool | None = None
     waits: bool = True
     turn: int = 0
     parked_us: int = 0
     number: int = 0
 
     def again(self) -> "OrderPlace":
-        """Return the place of a dead job that is retried: one that was skipped waits again."""
-        return OrderPlace(self.key, self.skips, turn=self.turn + 1) if self.skips else self
+        """Return the place of a dead job that is retried: its claim checks (rules J9 and J10)."""
+        if self.skips:
+            return OrderPlace(self.key, self.skips, turn=self.turn + 1)
+        return self._replace(waits=True, parked_us=0)
 
 
 class AwaitedJobs(NamedTuple):
@@ -431,7 +432,8 @@ class OrderKey:
     Attributes:
         key: The key; `{name}` is replaced by the argument of this name, as in "acct-{account}".
         dead: What a dead job does. "block" holds the others of its key until it is retried or
-            deleted. "skip" lets them go on; a retry by hand then comes after them.
+            deleted. "skip" lets them go on; a retry by hand then comes after them. None, the
+            default, does what the queue's setting `dead_in_order` says when the job dies.
 
     Raises:
         BadInput: A value is invalid.
@@ -442,7 +444,10 @@ class OrderKey:
         constraint("a string that is not empty", 'Use "acct-{account}".', name="order_key",
                    min_length=1),
     ]  # fmt: skip
-    dead: DeadInOrder = "block"
+    dead: Annotated[
+        DeadInOrder | None,
+        constraint("one of block, skip", "Omit it for what the queue says."),
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -460,7 +465,8 @@ class OrderKey:
         """
         names = fields_of(self.key, _ORDER)
         key = self.key.format(**{name: arguments[name] for name in names})
-        return OrderPlace(checked_key(key, _ORDER), self.dead == "skip")
+        skips = None if self.dead is None else self.dead == "skip"
+        return OrderPlace(checked_key(key, _ORDER), skips)
 
 
 def checked_key(key: str, what: str = _WHAT) -> str:

@@ -34,6 +34,7 @@ QUOTA_PER_US_MIN = SECOND_US // 100
 
 History = Literal["attempts", "all", "arguments", "off"]
 Deliver = Literal["at_least_once", "at_most_once"]
+DeadInOrder = Literal["block", "skip"]
 
 _Shards = Annotated[int, integer(1, SHARDS_MAX, "Use 1, or as many as claim in parallel.")]
 _Paused = Annotated[
@@ -104,6 +105,7 @@ class QueueSettings:
     quotas: how many jobs are accepted.
     shards_range: minimum and maximum number of shards, if the monitor chooses it by load.
     poll_us: maximum time between polls of an idle worker; 0: as the store needs.
+    dead_in_order: what a dead job does to the others of its order key, if its call says nothing.
     """
 
     shards: _Shards = 1
@@ -173,6 +175,7 @@ class QueueSettings:
             le=FALLBACK_US_MAX,
         ),
     ] = 0
+    dead_in_order: DeadInOrder = "block"
 
     @property
     def has_leftovers(self) -> bool:

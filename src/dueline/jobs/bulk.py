@@ -124,6 +124,7 @@ def drop_dead(engine: Engine, rows: Iterable[Job], note: str = "") -> Iterator[B
     note: who deletes them by hand, for their history.
     """
     for page in parts_of(rows, PAGE):
+        orders.hurry(engine, page)
         groups = [Group([Drop(row)], rows=_noted(engine, row, note)) for row in page]
         done = sum(engine.store.together(groups))
         if engine.catalog.features.has(SECTIONS):

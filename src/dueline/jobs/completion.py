@@ -15,7 +15,7 @@ from dueline.batches import ends as batch_ends
 from dueline.batches.ends import DONE, End
 from dueline.core.attempt import Attempt, Done, Ended, Outcome
 from dueline.core.batch_ids import has_batched, is_batched
-from dueline.core.call_options import Rule, read_options
+from dueline.core.call_options import Rule, order_of, read_options
 from dueline.core.codec import decode, encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
@@ -45,6 +45,7 @@ class Finish:
       errors, crashes: With the last attempt counted.
       fence, claimed_us: Of the claim that ended; a process that repeats the effects has another.
       successor: The row of a job that this ending inserts, and that takes over its unique key.
+      skips: The dead job lets the others of its order key go on, as its queue said.
     """
 
     outcome: Outcome
@@ -56,6 +57,7 @@ class Finish:
     fence: int
     claimed_us: int
     successor: Job | None = None
+    skips: bool = False
 
 
 class Finished(NamedTuple):
@@ -83,7 +85,14 @@ def finish_of(
         job.crashes,
         job.fence,
         job.claimed_us,
+        skips=outcome.state == "dead" and _is_skipped(job, settings),
     )
+
+
+def _is_skipped(job: Job, settings: QueueSettings) -> bool:
+    """Return whether the queue lets others of a job's order key go on; False if the call says."""
+    order = order_of(job)
+    return order is not None and order.skips is None and settings.dead_in_order == "skip"
 
 
 def finish(store: Store, ends: Sequence[Finished]) -> list[bool]:
@@ -257,8 +266,12 @@ def _rule_of(job: Job) -> Rule | None:
 def _dead_row(job: Job, end: Finish) -> Job:
     """Return the dead-letter row of a job: in the reserved queue, at the time of its death."""
     lane = job.lane._replace(queue=dead_queue(job.lane.queue), bucket=end.bucket)
+    opts = job.opts
+    if end.skips and (order := order_of(job)) is not None:
+        opts = read_options(opts).changed(order=order._replace(skips=True)).to_bytes()
     return job._replace(
         lane=lane,
+        opts=opts,
         pos_us=end.outcome.ended_us,
         hop=job.hop + 1,
         at_us=end.outcome.ended_us,

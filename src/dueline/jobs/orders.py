@@ -4,7 +4,8 @@ The entries of a key, in one partition of records, number its jobs in the order 
 row is stored before its entry, and an entry is appended on the version of the key's head (rule
 J6). So an entry whose job has no row any more has ended, and the first one that has not ended may
 run (rules J7 and J8): nothing is ever put before it. All others are postponed. The process that
-ends a job releases the next one; a job that was forgotten checks for itself (rule J10).
+ends a job releases the next one. While the first one runs, the next one checks soon, so a release
+that was lost delays it by NEXT_US at most (rule J10).
 """
 
 from collections import defaultdict
@@ -113,6 +114,10 @@ class _Key:
     def first(self) -> Job | None:
         """Return the job that may run."""
         return self.living[0][1] if self.living else None
+
+    def is_blocked(self) -> bool:
+        """Return whether the first job is dead."""
+        return bool(self.living) and self.living[0][1].state == State.DEAD
 
 
 class Turn(NamedTuple):
@@ -269,7 +274,8 @@ def _read(engine: Engine, partitions: Iterable[str]) -> Mapping[str, _Key]:
                     key.waits = True
                     break
                 if row is not None and not _has_ended(row, entry.turn):
-                    key.living.append((entry, row))
+                    if all(row.id != other.id for _, other in key.living):  # it may have two
+                        key.living.append((entry, row))
                 elif not key.living:
                     key.ended.append(entry.number)
             is_read = key.waits or len(key.living) >= 2  # noqa: PLR2004  (the first, the next)
@@ -296,8 +302,9 @@ def _has_ended(row: Job, turn: int) -> bool:
     if order is None or order.turn != turn:
         return True
     if row.outcome:
-        return order.skips or stored(row).finish.outcome.state != "dead"
-    return order.skips and row.state == State.DEAD
+        end = stored(row).finish
+        return end.outcome.state != "dead" or bool(order.skips) or end.skips
+    return bool(order.skips) and row.state == State.DEAD
 
 
 def is_parked(row: Job) -> bool:
@@ -331,10 +338,17 @@ def judge(engine: Engine, jobs: Iterable[Job]) -> dict[JobId, Turn]:
 
 
 def may_run(engine: Engine, jobs: Sequence[Job]) -> set[JobId]:
-    """Return those claimed jobs that are the first of their keys (rule J7); nothing is written."""
+    """Return those claimed jobs that are the first of their keys (rule J7).
+
+    Before one of them starts, the next one of its key is hurried (rule J10).
+    """
     waiting = {job: _partition_of(job, order) for job in jobs if (order := waits_for_turn(job))}
     keys = _read(engine, set(waiting.values()))
-    return {job.id for job, partition in waiting.items() if _is_first(keys[partition], job)}
+    first = {
+        job: partition for job, partition in waiting.items() if _is_first(keys[partition], job)
+    }
+    _hurry(engine, map(keys.__getitem__, first.values()))
+    return {job.id for job in first}
 
 
 def _is_first(key: _Key, job: Job) -> bool:
@@ -354,18 +368,37 @@ def postpone(engine: Engine, jobs: Sequence[Job]) -> int:
     moves: list[Move] = []
     for partition, some in keys.items():
         numbers = _numbers(engine, partition, some)
-        key = _read(engine, [partition])[partition]
-        living = key.living
-        following = living[1][0].number if len(living) > 1 else 0
-        is_blocked = bool(living) and living[0][1].state == State.DEAD
         for job in some:
-            is_next = (numbers[job.id] == following and not is_blocked) or key.waits
-            wait_us = max(now_us - job.enqueued_us, CHECK_US)
-            at_us = now_us + min(wait_us, NEXT_US if is_next else CHECK_US_MAX)
+            at_us = now_us + min(_waited_us(job, now_us), NEXT_US)
             moves.append(_moved(engine, job, at_us, parked_us=at_us, number=numbers[job.id]))
-    engine.recording_store.settle(moves)
-    engine.wake(map(place_of, moves))
+    _move(engine, moves)
+    _slow_down(engine, [job for job in jobs if _waited_us(job, now_us) > NEXT_US], now_us)
     return _advance(engine, keys)  # what ended between the reads and the writes (rule J10)
+
+
+def _waited_us(job: Job, now_us: int) -> int:
+    return max(now_us - job.enqueued_us, CHECK_US)
+
+
+def _slow_down(engine: Engine, jobs: Sequence[Job], now_us: int) -> None:
+    """Let jobs wait longer that were postponed, and are neither first nor next (rule J10).
+
+    Their rows are read before the entries: a job that was released or hurried since stays.
+    """
+    if not jobs:
+        return
+    rows = [row for row in _rows(engine, (job.id for job in jobs)).values() if is_parked(row)]
+    by_key = _by_key(rows)
+    keys = _read(engine, by_key)
+    moves: list[Move] = []
+    for partition, some in by_key.items():
+        key = keys[partition]
+        soon = {row.id for _, row in key.living[: 1 if key.is_blocked() else 2]}
+        for row in some:
+            at_us = now_us + min(_waited_us(row, now_us), CHECK_US_MAX)
+            if row.id not in soon and not key.waits:
+                moves.append(_moved(engine, row, at_us, parked_us=at_us))
+    _move(engine, moves)
 
 
 def _numbers(engine: Engine, partition: str, rows: Sequence[Job]) -> Mapping[JobId, int]:
@@ -411,28 +444,49 @@ def advance(engine: Engine, ended: Iterable[Job]) -> int:
 
 
 def _advance(engine: Engine, partitions: Iterable[str]) -> int:
-    """Release the first job of each key, delete the entries before it, and hurry the next one.
+    """Hurry the second job of each key, release the first, and delete the entries before it.
 
-    The next one checks soon, in case that the process that ends the first one stops (rule J10).
+    A release that is refused is repeated: another process may have hurried the job (rule J10).
     """
-    keys = _read(engine, partitions)
-    now_us = engine.time.latest_us()
-    moves: list[Move] = []
-    for partition, key in keys.items():
-        _trim(engine, partition, key, now_us)
-        for place, (_, row) in enumerate(key.living[:2]):
-            if not is_parked(row):
-                continue  # it runs, retries, or waits for a time of its own
-            if place == 0:
-                moves.append(_released(engine, row, now_us))
-            elif row.at_us > now_us + NEXT_US and key.living[0][1].state != State.DEAD:
-                at_us = now_us + NEXT_US
-                moves.append(_moved(engine, row, at_us, parked_us=at_us))
+    count, left = 0, set(partitions)
+    for _ in range(_ROUNDS_MAX):
+        keys = _read(engine, left)
+        now_us = engine.time.latest_us()
+        _hurry(engine, (key for key in keys.values() if not key.is_blocked()))
+        moves: dict[str, Move] = {}
+        for partition, key in keys.items():
+            _trim(engine, partition, key, now_us)
+            row = key.first()
+            if row is not None and is_parked(row):  # else it runs, or waits for its own time
+                moves[partition] = _released(engine, row, now_us)
+        held = _move(engine, list(moves.values()))
+        count += sum(held)
+        left = {partition for partition, sure in zip(moves, held, strict=True) if not sure}
+        if not left:
+            break
+    return count
+
+
+def hurry(engine: Engine, first: Iterable[Job]) -> None:
+    """Hurry the jobs that come after those that are about to end by hand (rule J10)."""
+    _hurry(engine, _read(engine, _by_key(first)).values())
+
+
+def _hurry(engine: Engine, keys: Iterable[_Key]) -> None:
+    """Let the second job of each key check soon, in case that nobody releases it (rule J10)."""
+    at_us = engine.time.latest_us() + NEXT_US
+    following = [row for key in keys for _, row in key.living[1:2]]
+    late = [row for row in following if is_parked(row) and row.at_us > at_us]
+    _move(engine, [_moved(engine, row, at_us, parked_us=at_us) for row in late])
+
+
+def _move(engine: Engine, moves: Sequence[Move]) -> Sequence[bool]:
+    """Move waiting jobs, and wake their workers; return which had not changed."""
     if not moves:
-        return 0
+        return ()
     held = engine.recording_store.settle(moves)
     engine.wake(map(place_of, moves))
-    return sum(held)
+    return held
 
 
 def _released(engine: Engine, row: Job, now_us: int) -> Move:

@@ -207,10 +207,12 @@ def test_quotas_that_cannot_be_are_refused(shell: Shell) -> None:
 
 
 def test_the_width_of_buckets_is_set_when_a_queue_is_created(shell: Shell) -> None:
-    answer = shell.app("queues", "set", "digest", "--bucket", "1h", "--poll", "500ms")
+    answer = shell.app(
+        "queues", "set", "digest", "--bucket", "1h", "--poll", "500ms", "--dead-in-order", "skip"
+    )
     assert answer.code == 0
     data = shell.app("queues", "show", "digest", "-o", "json").data
-    assert {"bucket_s": 3600, "poll_s": 0.5}.items() <= data.items()
+    assert {"bucket_s": 3600, "poll_s": 0.5, "dead_in_order": "skip"}.items() <= data.items()
     assert shell.app("queues", "set", "digest", "--poll", "0", "--bucket", "60m").code == 0
     refused = shell.app("queues", "set", "digest", "--bucket", "10m")
     assert refused.code == 2

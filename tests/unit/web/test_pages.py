@@ -346,10 +346,14 @@ def test_a_queue_is_paused_and_configured(shop: Shop, admin: Visitor) -> None:
     assert "paused" in admin.text("/queues")
     admin.post("/queues/mail/resume")
     assert "resumes" not in admin.text("/queues/mail")
-    admin.post("/queues/mail/settings", {"lease": "45s", "history": "all", "shards": "2"})
+    admin.post(
+        "/queues/mail/settings",
+        {"lease": "45s", "history": "all", "shards": "2", "dead_in_order": "skip"},
+    )
     shop.app.engine.catalog.forget("mail")
     settings = shop.app.engine.catalog.settings("mail")
     assert (settings.lease_us, settings.history, settings.shards) == (45_000_000, "all", 2)
+    assert settings.dead_in_order == "skip"
     assert admin.post("/queues/none/pause").status_code == 404
     assert admin.post("/queues/mail/settings", {"shards": "x"}).status_code == 400
 

@@ -36,6 +36,9 @@ def set_queue(
     weight: Annotated[
         list[str] | None, option("TENANT=N", "Turns of a tenant; repeat for all tenants.")
     ] = None,
+    dead_in_order: Annotated[
+        str | None, option("MODE", "Effect of a dead job on its order key: block or skip.")
+    ] = None,
     poll: Annotated[
         str | None, option("DURATION", "Maximum time between polls of an idle worker; 0s: auto.")
     ] = None,
@@ -52,7 +55,9 @@ def set_queue(
 
     Example: dueline queues set mail --shards 7
     """
-    changes: dict[str, Any] = {"history": history, "deliver": deliver}
+    changes: dict[str, Any] = {
+        "history": history, "deliver": deliver, "dead_in_order": dead_in_order,
+    }  # fmt: skip
     changes |= {} if shards is None else chosen_shards(_read_shards(shards))
     changes |= {
         key: None if text is None else parse_span(text)
@@ -94,6 +99,7 @@ def settings_entry(settings: QueueSettings) -> Entry:
         "poll": Span(settings.poll_us, "auto"),
         "bucket": Span(settings.width_us),
         "deliver": settings.deliver,
+        "dead_in_order": settings.dead_in_order,
         "weights": [f"{tenant}={number}" for tenant, number in settings.weights],
     }
 

@@ -1,6 +1,6 @@
 """Which job of its order key a job waits for."""
 
-from dueline.core.call_options import waits_for_turn
+from dueline.core.call_options import order_of, waits_for_turn
 from dueline.core.job_status import status_of
 from dueline.jobs import orders
 from dueline.jobs.conditions.subject import Subject
@@ -25,14 +25,22 @@ def wait_for_turn(subject: Subject) -> Condition | None:
     if turn.is_dead:
         because = f" because of {line(turn.error)}" if turn.error else ""
         command = f"dueline dead retry {first}"
+        order_of_first = order_of(turn.first)
+        is_own = order_of_first is not None and order_of_first.skips is not None
+        said = "its call" if is_own else "its queue"
         return Condition(
             "held",
             first,
             f"it is held by the job {first}, the first of the order key {order.key!r}, which is "
-            f"dead{because}, until that is retried (`{command}`) or deleted",
+            f"dead{because}, until that is retried (`{command}`) or deleted, as {said} says",
             "operator",
             command=command,
-            facts={"awaited": first, "error": turn.error, "order_key": order.key},
+            facts={
+                "awaited": first,
+                "error": turn.error,
+                "order_key": order.key,
+                "blocked_by": said.removeprefix("its "),
+            },
         )
     command = f"dueline jobs explain {first}"
     return Condition(

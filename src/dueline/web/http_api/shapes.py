@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from dueline.api.dependency import JOBS_MAX
-from dueline.core.call_options import DeadInOrder, Mode, WaitFailures
+from dueline.core.call_options import Mode, WaitFailures
 from dueline.core.clock import to_datetime
+from dueline.core.queue_settings import DeadInOrder
 from dueline.web.http_api.frame import Input
 
 Seconds = Annotated[float, Meta(ge=0, le=316_224_000, description="In seconds.")]
@@ -39,10 +40,10 @@ class UniqueKey(Input):
 
 
 class OrderedBy(Input):
-    """An order key, and what a dead job of it does to the others."""
+    """An order key, and what a dead job of it does to the others; null: as the queue says."""
 
     key: Name
-    dead: DeadInOrder = "block"
+    dead: DeadInOrder | None = None
 
 
 class DependsOn(Input):

@@ -1,7 +1,7 @@
 """Queues: depth, age, rate, pause and settings."""
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.queue_settings import chosen_shards
+from dueline.core.queue_settings import DeadInOrder, History, chosen_shards
 from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
 
@@ -23,6 +23,9 @@ SPANS = {
     "poll": "poll_us",
 }
 """Settings that are durations, by their field."""
+
+CHOICES = {"history": get_args(History), "dead_in_order": get_args(DeadInOrder)}
+"""Settings that are one of some values."""
 
 
 def list_queues(request: Request) -> Response:
@@ -43,6 +46,7 @@ def show_queue(request: Request) -> Response:
         shards=admin.shards(name),
         circuits=admin.circuits(name),
         workers=[worker for worker in admin.workers() if name in worker.queues],
+        choices=CHOICES,
         spans={word: getattr(found.settings, field) for word, field in SPANS.items()},
     )
 
@@ -63,8 +67,7 @@ def _changes(form: dict[str, str]) -> dict[str, Any]:
     changes: dict[str, Any] = {
         SPANS[word]: parse_span(form[word]) for word in SPANS if form.get(word)
     }
-    if history := form.get("history"):
-        changes["history"] = history
+    changes |= {name: form[name] for name in CHOICES if form.get(name)}
     if shards := form.get("shards"):
         if not shards.isdecimal():
             raise BadInput(f"{shards!r:.80} is not a number of shards.", hint="Use 8, for example.")
