@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dueline.stores.cassandra.session import Call
 
 expect_node()
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]  # starts a node of its own
 
 FIRST = 71
 HOST = f"127.0.0.{FIRST}"

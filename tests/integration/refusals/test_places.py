@@ -331,7 +331,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @AS_ROOT
 @pytest.mark.parametrize("size", [10, 900, 30_000])
 def test_a_full_disk_refuses_and_loses_nothing(disk: Path, size: int) -> None:
-    app = app_on(disk / "queue.db")
+    app = Dueline(f"sqlite:///{disk}/queue.db?reserve=0")  # test_reserve has the other refusal
 
     def work(number: int, body: str) -> int:
         return number
