@@ -54,6 +54,7 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert figures.rounded(value) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["benchmarks", "benchmarks.compare"])
 def test_the_rows_are_listed(module: str) -> None:
     words = [sys.executable, "-m", module, "--list"]

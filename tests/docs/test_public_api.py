@@ -67,6 +67,7 @@ PLANTED = {
 """Part, file, text, what replaces it, and what the line has that goes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_change_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part, file, text, other, gone = PLANTED[name]

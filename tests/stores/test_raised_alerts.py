@@ -94,6 +94,7 @@ def test_dead_letters_that_grow_slowly_stay_named(world: World) -> None:
     ends(run, "dead")
 
 
+@pytest.mark.slow
 def test_a_quiet_hour_raises_nothing(world: World) -> None:
     """Run a queue of which some jobs fail, and one dies each minute."""
     run = Run(world)
@@ -185,6 +186,7 @@ def test_a_damaged_note_hides_no_other(world: World, caplog: pytest.LogCaptureFi
     run.until_raised("paused", some(world, 1), accept=lambda _: False)  # it is written anew
 
 
+@pytest.mark.slow
 def test_two_bursts_and_a_flaky_task(world: World) -> None:
     """Let a new task fail each time, then a third of its attempts, then each time again."""
     run = Run(world)

@@ -161,6 +161,7 @@ def stopped_at(step: int, lanes: int) -> bool:
     return is_stopped
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_anywhere_loses_and_doubles_nothing() -> None:
     step = 1
     while stopped_at(step, lanes=4):
@@ -186,6 +187,7 @@ def disturbed(store: Store, clock: HandClock, number: int, fault: Fault) -> bool
     return failing.calls - before >= number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("kind", ["memory", "steps"])
 def test_a_call_that_fails_loses_and_doubles_nothing(

@@ -253,6 +253,7 @@ def test_a_killed_export_leaves_no_export_and_thaws_by_itself(stage: Stage) -> N
     assert digest_of(stage.old) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds",
     [

@@ -319,6 +319,7 @@ def test_a_raised_alert_is_told_unless_a_check_finds_the_same(
     assert [check.verdict for check in found] == (["bad", "warning"] if is_told else [])
 
 
+@pytest.mark.slow
 def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
     clock = HandClock()
     store = Counting(clock)

@@ -27,6 +27,7 @@ class Side:
         self.work = work
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_jobs_still_wait_in_the_other_store(tmp_path: Path) -> None:
     """For jobs that wait there, are dead there, or have ended before the move."""

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dueline.api.cells import needed_source
 
 CELLS = [
@@ -52,6 +54,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tasks_of_a_notebook_run_in_child_processes(tmp_path: Path) -> None:
     ended = run("-c", NOTEBOOK, folder=tmp_path)
     assert "as a notebook does done" in ended.stdout, ended.stderr
@@ -67,6 +70,7 @@ def test_a_shell_that_keeps_no_source_is_an_error_with_a_recipe(tmp_path: Path) 
     assert "%%writefile" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_starts_workers_where_it_is_imported_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     ended = run("script.py", folder=tmp_path)

@@ -144,6 +144,7 @@ def test_a_worker_adds_the_costs_of_its_task(app: Dueline, tmp_path: Path) -> No
     other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_handler_says_what_it_took(tmp_path: Path, processes: int) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"

@@ -84,6 +84,7 @@ def test_the_changed_application_runs(tmp_path: Path) -> None:
     assert "shop.convert" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -134,6 +134,7 @@ def test_an_adaptive_capacity_that_is_not_used_up_stays(world: World) -> None:
     assert level(world) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [Snoozed(1, throttles=True), TIMEOUT])
 def test_an_adaptive_capacity_shrinks_once_for_all_that_ran(world: World, ending: Ending) -> None:
     define(world, "api", Semaphore(9, 2, 20))

@@ -64,6 +64,7 @@ def drained(world: World, workers: list[CostWorker], jobs: int, *, step_us: int)
     raise AssertionError(f"{len(order)} of {jobs} started")
 
 
+@pytest.mark.slow
 def test_jobs_never_take_more_than_a_capacity_and_all_run(world: World) -> None:
     # F12, rule N1
     define(world, "gpu", 5)
@@ -120,6 +121,7 @@ def test_jobs_that_are_refused_for_a_large_one_do_not_keep_it_from_asking(near: 
     raise AssertionError("the large job did not start")
 
 
+@pytest.mark.slow
 def test_tokens_that_a_large_job_waits_for_are_reserved_in_all_workers(world: World) -> None:
     define(world, "llm", Rate(100, MINUTE_US))
     workers = [CostWorker(world, "w1"), CostWorker(world, "w2")]

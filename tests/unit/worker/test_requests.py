@@ -110,6 +110,7 @@ def test_a_busy_worker_answers_and_then_takes_nothing_more(
     act_by_act(bench, clock, acts())
 
 
+@pytest.mark.slow
 def test_the_inbox_is_read_once_for_each_request_while_the_worker_is_idle(
     queues: Queues, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,6 +263,7 @@ class Forks:
             stage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 def test_a_fork_that_fails_at_any_call_runs_nothing_early_or_twice(
     kind: str, fault: Fault, tmp_path: Path
