@@ -99,9 +99,17 @@ format: $(VENV)/.project ## format the code, and fix what a linter can
 	$(BIN)/ruff check --quiet --fix $(CODE)
 
 check: $(VENV)/.project ## format, lint, types, layers, module lengths, structure, words
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(CHECKS)
+
+# The types take as long as the others together.
+CHECKS := check-types check-others
+.PHONY: $(CHECKS)
+check-types:
+	$(BIN)/mypy $(CODE)
+
+check-others:
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
-	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m tools.module_lengths $(CODE)
 	$(PY) -m tools.structure
