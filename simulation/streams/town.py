@@ -8,7 +8,7 @@ from functools import partial
 from typing import cast
 
 from dueline.api import deliveries
-from dueline.api.maintenance import tasks_of
+from dueline.api.maintenance_tasks import tasks_of
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.codec import JSON, encode
 from dueline.core.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
@@ -349,7 +349,7 @@ class Town:
             process.name,
             clock=host.clock,
             chance=chance,
-            tasks=tasks_of(host.queues),
+            load_tasks=lambda: tasks_of(host.queues),
         )
         while True:
             wait_us = 2 * SECOND_US

@@ -28,7 +28,7 @@ from typing import NoReturn
 COMMAND = "dueline"
 LOADED = (
     "dueline.cli", "dueline.stores.sqlite.store", "dueline.worker.process_runner",
-    "dueline.monitor.monitor", "dueline.api.launch", "dueline.admin.health",
+    "dueline.api.maintenance_tasks", "dueline.api.launch", "dueline.admin.health",
     *(f"dueline.cli.commands.{name}" for name in ("enqueue", "jobs", "queues", "worker")),
 )  # fmt: skip
 """What most programs import."""

@@ -43,6 +43,10 @@ class Options(Carried, frozen=True, gc=True):
     deadline_us: int | None = None
     due_within_us: int | None = None
 
+    def has_keys(self) -> bool:
+        """Return whether calls have keys or limits, which may be made from their arguments."""
+        return bool(self.unique or self.order_key or self.limits)
+
     def is_timed(self) -> bool:
         """Return whether its time, expiry or priority is computed for each call."""
         times = self.after_us, self.expires_after_us, self.deadline_us, self.due_within_us

@@ -23,7 +23,6 @@ from dueline.core.logging import log
 from dueline.core.retry import is_uncertain
 from dueline.core.worker_needs import shown
 from dueline.durable import generations, sending
-from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, job_pauses, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
@@ -184,6 +183,8 @@ class Job(Handle[R_co]):
             The facts `expected_us`, `earliest_us` and `latest_us` are the expected start and the
             interval in which 80 % of such jobs start; `no_forecast` says why there are none.
         """
+        from dueline.foresight.until import explain_until  # noqa: PLC0415  (slow to load)
+
         within_us = None if until is None else asked_span_us(until, "until")
         return explain_until(self._queues, self._id, within_us)
 

@@ -1,49 +1,13 @@
-"""What the maintenance leader of an application does."""
+"""The maintenance threads of an application."""
 
-import random
 from collections.abc import Sequence
-from typing import Final
 
-from dueline.admin.missed_occurrences import occurrences_of
-from dueline.core.engine import Engine
-from dueline.core.maintenance import MaintenanceTask, StepResult
-from dueline.foresight import alert_monitor, checks, rates, trends
+from dueline.core.maintenance import MaintenanceTask
 from dueline.jobs.queue import Queues
 from dueline.monitor.interval import set_interval
-from dueline.monitor.monitor import TASKS
 from dueline.monitor.thread import MaintenanceThreads
-from dueline.schedules import scheduler
 from dueline.schedules.timetable import Timetable
-from dueline.streams import group_health, retention
 from dueline.worker.tally import Tally
-
-STREAMS: Final = (
-    MaintenanceTask("expire", retention.EVERY_US, retention.trim_streams),
-    MaintenanceTask("late groups", group_health.EVERY_US, group_health.report_late_groups),
-)
-
-
-def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[MaintenanceTask]:
-    """Return the maintenance tasks.
-
-    Args: tally: counts the jobs of schedules, for metrics.
-    """
-    counts, recorder = tally or Tally(), trends.TrendRecorder()
-
-    def store_jobs(_: Engine, after: str | None) -> StepResult:
-        result = scheduler.store_scheduled_jobs(queues, after)
-        counts.scheduled(result.skews_us)
-        return result
-
-    return (
-        MaintenanceTask("recur", scheduler.EVERY_US, store_jobs),
-        *TASKS,
-        *STREAMS,
-        rates.task(recorder.counted),
-        trends.task(recorder),
-        checks.task_of(queues, random.random),
-        alert_monitor.task_of(queues, occurrences_of),
-    )
 
 
 def make_maintenance_threads(
@@ -56,7 +20,12 @@ def make_maintenance_threads(
 ) -> MaintenanceThreads:
     """Return the maintenance threads of a worker.
 
-    Args: tally: as in `tasks_of`. interval_us: as in `set_interval`; None leaves it as it is.
+    Args:
+        queues: The queues.
+        worker: Name of the worker.
+        is_monitor: Whether it is a candidate for maintenance leader.
+        tally: Counts the jobs of schedules, for metrics.
+        interval_us: As in `set_interval`; None leaves it as it is.
     """
     if interval_us is not None:
         set_interval(queues.engine, interval_us)
@@ -67,10 +36,15 @@ def make_maintenance_threads(
         counts.scheduled(checked.skews_us)
         return checked.rest_us
 
+    def load_tasks() -> Sequence[MaintenanceTask]:
+        from dueline.api.maintenance_tasks import tasks_of  # noqa: PLC0415  (only for the leader)
+
+        return tasks_of(queues, counts)
+
     return MaintenanceThreads(
         queues.engine,
         worker,
         check_schedules=check_schedules,
-        tasks=tasks_of(queues, counts),
+        load_tasks=load_tasks,
         is_monitor=is_monitor,
     )

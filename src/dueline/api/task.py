@@ -73,7 +73,7 @@ _id_of = attrgetter("id")
 class Using(Maps[P, R]):
     """A task with options for its calls; `task.using(...)` returns it."""
 
-    __slots__ = ("_carried", "_handler", "_host", "_is_timed", "_options", "_opts")
+    __slots__ = ("_carried", "_handler", "_has_keys", "_host", "_is_timed", "_options", "_opts")
 
     def __init__(self, host: Connection, handler: Handler, options: Options) -> None:
         self._host = host
@@ -81,7 +81,7 @@ class Using(Maps[P, R]):
         self._options = options
         self._carried = options.carried()
         self._opts = CallOptions(options.expires_us, **self._carried).to_bytes()
-        self._is_timed = options.is_timed()
+        self._has_keys, self._is_timed = options.has_keys(), options.is_timed()
 
     if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
 
@@ -201,9 +201,9 @@ class Using(Maps[P, R]):
     def _written(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Written:
         """Encode one call."""
         codec, body = self._handler.write(args, kwargs)
-        unique, order, limits = self._options.unique, self._options.order_key, self._options.limits
-        if not (unique or order or limits):
+        if not self._has_keys:
             return codec, [body], NO_KEYS, ()
+        unique, order, limits = self._options.unique, self._options.order_key, self._options.limits
         named = self._handler.arguments.named(args, kwargs)
         keys = unique.rule(named) if unique else None, order.place(named) if order else None
         return codec, [body], keys, [limits_of_call(limits, named)]

@@ -238,8 +238,10 @@ def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -
             continue
         lines = _lines_of_done(some) if some else _lines_of(rest)
         if some and rest:
-            others_too = _lines_of(rest)
-            lines = {name: [*column, *others_too[name]] for name, column in lines.items()}
+            none = [""] * len(some)  # tags, if they have no options
+            lines = {
+                name: [*lines.get(name, none), *column] for name, column in _lines_of(rest).items()
+            }
         rows += bundles_of(queue + HISTORY_SUFFIX, shard, queue, lines)
     return rows
 
@@ -279,32 +281,28 @@ def _lines_of(others: Sequence[AttemptAndJob]) -> Lines:
 
 def _columns_of(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Return the ids, lanes and fields of jobs, by the columns of the history."""
-    tenants, priorities = _lane_columns(jobs)
     ids, *cells = zip(*map(field(Job, "id", *names), jobs), strict=True)
-    return {
-        "job": ids, "tenant": tenants, "priority": priorities, "limits": _limits_of(jobs),
-        "tags": _tags_of(jobs),
-        **dict(zip(names, cells, strict=True)),
-    }  # fmt: skip
+    columns = {"job": ids, **_lane_columns(jobs), **dict(zip(names, cells, strict=True))}
+    if any(map(_opts_of, jobs)):
+        columns["tags"] = list(map(_tags_text, jobs))
+    return columns
 
 
-def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
-    """Return the tenants and priorities of jobs."""
+def _lane_columns(jobs: Sequence[Job]) -> dict[str, Sequence[Any]]:
+    """Return the tenants, priorities and limits of jobs."""
     lanes = list(map(_lane_of, jobs))
     one = one_or_each(lanes)
+    known = {
+        lane: (tenant_of(lane), lane.priority, limits_text(lane))
+        for lane in ([one] if isinstance(one, Lane) else set(lanes))
+    }
     if isinstance(one, Lane):
-        return [tenant_of(one)] * len(jobs), [one.priority] * len(jobs)
-    known = {lane: (tenant_of(lane), lane.priority) for lane in set(lanes)}
-    tenants, priorities = zip(*map(known.__getitem__, lanes), strict=True)
-    return tenants, priorities
-
-
-def _limits_of(jobs: Sequence[Job]) -> Sequence[str]:
-    lanes = list(map(_lane_of, jobs))
-    if any(map(has_costs, set(lanes))):
-        return list(map(_limits_text, jobs))
-    known = {lane: limits_text(lane) for lane in set(lanes)}
-    return list(map(known.__getitem__, lanes))
+        columns: Sequence[Sequence[Any]] = [[cell] * len(jobs) for cell in known[one]]
+    else:
+        columns = list(zip(*map(known.__getitem__, lanes), strict=True))
+    if any(map(has_costs, known)):
+        columns = [*columns[:2], list(map(_limits_text, jobs))]
+    return dict(zip(("tenant", "priority", "limits"), columns, strict=True))
 
 
 def _limits_text(job: Job) -> str:
@@ -312,12 +310,6 @@ def _limits_text(job: Job) -> str:
     if has_costs(job.lane):
         return LIMIT_MARK.join(limits_with_costs(job))
     return limits_text(job.lane)
-
-
-def _tags_of(jobs: Sequence[Job]) -> Sequence[str]:
-    if not any(map(_opts_of, jobs)):
-        return [""] * len(jobs)
-    return list(map(_tags_text, jobs))
 
 
 def _tags_text(job: Job) -> str:

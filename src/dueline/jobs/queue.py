@@ -160,7 +160,7 @@ class Queues:
             jobs = orders.placed(self.engine, jobs)
             if rule_of(jobs[0]):
                 return [self._place(job) for job in jobs]
-        self._add(jobs, store.add)
+        self._add(jobs, store.add, has_options=bool(calls.opts))
         return jobs
 
     def enqueue_all(self, requests: Sequence[EnqueueRequest]) -> Sequence[Job]:
@@ -264,21 +264,21 @@ class Queues:
         lanes: Iterable[Lane] = repeat(home)
         if limits or settings.shards > 1:
             lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
-        lane, body = next(iter(lanes), home), next(iter(bodies), b"")
-        first_id = next(iter(job_ids), JobId(b""))
-        like = Job(lane, pos_us, first_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
+            home = next(iter(lanes), home)
+        first_id, body = (job_ids[0], bodies[0]) if bodies else (JobId(b""), b"")
+        like = Job(home, pos_us, first_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
         jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
         if limits:
             jobs = list(with_costs(jobs, limits, self._limits, now_us))
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         jobs = jobs if self.engine.blobs is None else self.engine.blobs.placed(jobs)
-        recording = self._recording if settings.tells_all else self._store
-        if opts and options.webhook:
-            self._catalog.adopt(WEBHOOKS)
-        if opts and options.awaits is not None:
-            jobs = list(dependencies.placed(self.engine, jobs, is_inside=self.is_inside))
-        return jobs, recording
+        if opts:
+            if options.webhook:
+                self._catalog.adopt(WEBHOOKS)
+            if options.awaits is not None:
+                jobs = list(dependencies.placed(self.engine, jobs, is_inside=self.is_inside))
+        return jobs, self._recording if settings.tells_all else self._store
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
         """Insert rows with the keys they were given: neither loses nor duplicates stored ones.
@@ -312,12 +312,12 @@ class Queues:
                 self.engine.announce(jobs[: len(here)])
             placed += here
 
-    def _add(self, jobs: Sequence[Job], send: Send) -> None:
+    def _add(self, jobs: Sequence[Job], send: Send, *, has_options: bool = True) -> None:
         try:
             stored = send(jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
-        if any(map(orders.opts_of, jobs)):  # these may have order keys
+        if has_options:  # some may have order keys
             orders.enlist(self.engine, jobs)
         if not all(stored):
             unsure = [job for job, sure in zip(jobs, stored, strict=True) if not sure]

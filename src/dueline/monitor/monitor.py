@@ -17,21 +17,8 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.process_identity import own
-from dueline.durable import removal
-from dueline.monitor import (
-    audit,
-    blob_removal,
-    dead_workers,
-    empty_queues,
-    interval,
-    lane_sweep,
-    late_shards,
-    retention,
-    run_log,
-    shard_autoscaling,
-)
+from dueline.monitor import interval, run_log
 from dueline.monitor.run_log import RunLog, TaskRun
-from dueline.workflows import cleanup
 
 TTL_US: Final = 20 * SECOND_US
 """How long leadership lasts without a heartbeat: another worker takes over after that."""
@@ -48,20 +35,6 @@ LEADER_CHECK_US: Final = SECOND_US // 2
 NOTED_EVERY_US: Final = 60 * SECOND_US
 """How often the runs of tasks are written that changed nothing; each other run is, with these."""
 
-TASKS: Final = (
-    MaintenanceTask("departed", dead_workers.EVERY_US, dead_workers.release_dead_worker),
-    MaintenanceTask("retire", lane_sweep.EVERY_US, lane_sweep.sweep_lanes),
-    MaintenanceTask("spread", shard_autoscaling.EVERY_US, shard_autoscaling.autoscale_shards),
-    MaintenanceTask("neglect", late_shards.EVERY_US, late_shards.report_late_shards),
-    MaintenanceTask("audit", audit.EVERY_US, audit.audit),
-    MaintenanceTask("forget", retention.HISTORY_EVERY_US, retention.expire_history),
-    MaintenanceTask("finished", cleanup.EVERY_US, cleanup.expire_workflows),
-    MaintenanceTask("functions", removal.EVERY_US, removal.remove_ended_functions),
-    MaintenanceTask("purge", retention.DEAD_EVERY_US, retention.expire_dead_jobs),
-    MaintenanceTask("blobs", blob_removal.EVERY_US, blob_removal.remove_blobs),
-    MaintenanceTask("vanish", empty_queues.EVERY_US, empty_queues.remove_empty_queues),
-)
-
 
 class Monitor:
     """A candidate for maintenance leader; runs the tasks in steps while it is the leader.
@@ -71,6 +44,8 @@ class Monitor:
     Args:
         holder: Name of the candidate, unique to the process and the try.
         chance: Returns a number in [0, 1), so that candidates spread out.
+        load_tasks: Returns the tasks; called when this becomes the leader, since most workers
+            never do.
         warn: Called with each line that a task wants logged, while this is the leader.
     """
 
@@ -81,12 +56,13 @@ class Monitor:
         *,
         clock: Clock,
         chance: Callable[[], float],
-        tasks: Sequence[MaintenanceTask] = TASKS,
+        load_tasks: Callable[[], Sequence[MaintenanceTask]],
         warn: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.epoch: int | None = None
         self._engine = engine
-        self._tasks = tasks
+        self._load_tasks = load_tasks
+        self._tasks: Sequence[MaintenanceTask] = ()
         self._chance = chance
         self._warn = warn
         self._run_log: RunLog | None = None
@@ -163,6 +139,7 @@ class Monitor:
         if epoch is None or epoch != self.epoch:
             self._run_log = None
         if epoch is not None and self._run_log is None:
+            self._tasks = self._tasks or self._load_tasks()
             version = self._engine.ids.token()
             self._run_log = run_log.open_run_log(self._engine.store, epoch=epoch, version=version)
         self.epoch = None if self._run_log is None else epoch

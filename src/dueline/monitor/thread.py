@@ -25,6 +25,7 @@ class MaintenanceThreads:
         holder: The worker in whose name this acts.
         check_schedules: Stores the overdue jobs of schedules, and returns after how many
             microseconds to do so again.
+        load_tasks: Returns the tasks of the leader; called if this becomes it.
         is_monitor: Whether this is a candidate for maintenance leader. Schedules are checked in
             any case.
     """
@@ -35,7 +36,7 @@ class MaintenanceThreads:
         holder: str,
         *,
         check_schedules: Callable[[], int],
-        tasks: Sequence[MaintenanceTask],
+        load_tasks: Callable[[], Sequence[MaintenanceTask]],
         is_monitor: bool = True,
     ) -> None:
         self._monitor: Monitor | None = None
@@ -48,7 +49,7 @@ class MaintenanceThreads:
                 holder,
                 clock=engine.clock,
                 chance=random.random,
-                tasks=tasks,
+                load_tasks=load_tasks,
                 warn=log.warning,
             )
             self._threads.append(self._thread("dueline-monitor", self._step))

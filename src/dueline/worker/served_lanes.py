@@ -125,7 +125,7 @@ class ServedLanes:
             or settings.is_paused
             or tenant_of(lane) in settings.paused_tenants
             or (not self._has_permits and bool(limits_of(lane)))
-            or self._is_foreign(lane)
+            or (LIMIT_MARK in lane.tenant and self._is_foreign(lane))
             or (self._affinity is not None and self._affinity.is_left(lane.queue, lane.shard))
         )
 

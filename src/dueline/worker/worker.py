@@ -595,6 +595,6 @@ class Worker:
             is_draining=self._is_stopping,
             own=self._slots.own(),
             is_quiet=self._claimer.is_quiet,
-            used=self._slots.used(),
+            used=self._slots.used() if self._settings.known.has else {},
             lost=tuple((job.id.hex(), job.task, since) for job, since in self._runner.lost()),
         )

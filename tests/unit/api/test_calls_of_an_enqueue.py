@@ -1,31 +1,14 @@
 """How much Python a plain `enqueue` runs: what is the same for all calls of a task is done once."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from dueline import Dueline
+from tests.harness.function_calls import SOURCE, calls_of
 
 CALLS_MAX = 61
 ATTEMPTS = 5  # settings and sockets are read again after some seconds
-
-
-def calls_of(function: Callable[[], object]) -> int:
-    """Return how many Python functions a call enters."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        del frame, argument
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
+JOBS = 1000
+CALLS_A_JOB_MAX = 1.2
 
 
 def test_a_plain_enqueue_passes_few_functions(tmp_path: Path) -> None:
@@ -38,4 +21,7 @@ def test_a_plain_enqueue_passes_few_functions(tmp_path: Path) -> None:
     send.enqueue("ann@example.org", 1)
     counts = [calls_of(lambda: send.enqueue("ann@example.org", 1)) for _ in range(ATTEMPTS)]
     assert min(counts) - 1 <= CALLS_MAX  # without the lambda
+    many = [("ann@example.org", number) for number in range(JOBS)]
+    counts = [calls_of(lambda: send.enqueue_many(many), of=SOURCE) for _ in range(ATTEMPTS)]
+    assert min(counts) <= CALLS_A_JOB_MAX * JOBS
     app.close()

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from dueline import Position
-from dueline.api.maintenance import tasks_of
+from dueline.api.maintenance_tasks import tasks_of
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
@@ -120,7 +120,7 @@ def test_old_events_go_though_no_consumer_runs_and_nobody_here_declared_the_stre
         "m",
         clock=world.clock,
         chance=lambda: 0.0,
-        tasks=tasks_of(world.queues),
+        load_tasks=lambda: tasks_of(world.queues),
     )
     while monitor.step() == 0:
         """Do all chores once."""

@@ -23,7 +23,9 @@ def test_the_leader_takes_over_a_change_of_the_interval(world: World) -> None:
 
     engine = world.queues.engine
     task = MaintenanceTask("c", 2 * SECOND_US, step)
-    monitor = Monitor(engine, "one", clock=world.clock, chance=lambda: 0.0, tasks=[task])
+    monitor = Monitor(
+        engine, "one", clock=world.clock, chance=lambda: 0.0, load_tasks=lambda: [task]
+    )
 
     def runs_of_a_minute() -> int:
         before = runs

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from dueline.monitor.monitor import (
     ELECTION_PER_WORKER_US,
     LEADER_CHECK_US,
     NOTED_EVERY_US,
-    TASKS,
     TTL_US,
     Monitor,
 )
+from dueline.monitor.tasks import TASKS
 from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
@@ -85,7 +86,10 @@ def monitor_of(
     queues = world.queues
     if clock is not None:
         queues = queues_on(world.store, clock)
-    return Monitor(queues.engine, who, clock=clock or world.clock, chance=lambda: 0.0, tasks=chores)
+    return Monitor(
+        queues.engine, who,
+        clock=clock or world.clock, chance=lambda: 0.0, load_tasks=lambda: chores,
+    )  # fmt: skip
 
 
 def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
@@ -272,9 +276,9 @@ def test_two_at_once_elect_one_in_any_order() -> None:
         monitors = []
         for store, who in zip(stores, ("one", "two"), strict=True):
             queues = queues_on(store, clock)
-            chores = [log.chore(who)]
+            chores: Callable[[], list[MaintenanceTask]] = partial(list, [log.chore(who)])
             monitors.append(
-                Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, tasks=chores)
+                Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, load_tasks=chores)
             )
             queues.engine.time.latest_us()
         turns.run([one.step for one in monitors])
@@ -300,7 +304,13 @@ def test_a_stale_monitor_is_fenced_off_in_any_order() -> None:
             for one in (still, clock)
         ]  # fmt: skip
         first, second = (
-            Monitor(queues.engine, who, clock=own, chance=lambda: 0.0, tasks=[log.chore(who)])
+            Monitor(
+                queues.engine,
+                who,
+                clock=own,
+                chance=lambda: 0.0,
+                load_tasks=partial(list, [log.chore(who)]),
+            )
             for queues, who, own in zip(engines, ("first", "second"), (still, clock), strict=True)
         )
         first.step()

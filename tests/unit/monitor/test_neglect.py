@@ -1,5 +1,7 @@
 """Telling of shards that are late."""
 
+from functools import partial
+
 import pytest
 
 from dueline.core.engine import Engine
@@ -8,6 +10,7 @@ from dueline.jobs.shard_status import LATE_US
 from dueline.monitor import late_shards as task
 from dueline.monitor.late_shards import report_late_shards
 from dueline.monitor.monitor import TTL_US, Monitor
+from dueline.monitor.tasks import TASKS
 from dueline.streams.group_health import report_late_groups
 from tests.harness.stream_stage import Stage, values
 from tests.harness.world import World
@@ -61,7 +64,14 @@ def test_who_holds_the_office_warns(world: World) -> None:
     world.live(queues=("late",))
     said: list[str] = []
     one, two = (
-        Monitor(world.queues.engine, who, clock=world.clock, chance=lambda: 0.0, warn=said.append)
+        Monitor(
+            world.queues.engine,
+            who,
+            clock=world.clock,
+            chance=lambda: 0.0,
+            load_tasks=lambda: TASKS,
+            warn=said.append,
+        )
         for who in ("one", "two")
     )
     for _ in range(50):
@@ -89,7 +99,7 @@ def test_who_has_lost_the_office_meanwhile_warns_of_nothing(world: World) -> Non
             name,
             clock=world.clock,
             chance=lambda: 0.0,
-            tasks=[MaintenanceTask("slow", 1, step)],
+            load_tasks=partial(list, [MaintenanceTask("slow", 1, step)]),
             warn=said.append,
         )
         for name, step in (("one", stand_still), ("two", nothing))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from dueline.api.maintenance import tasks_of
+from dueline.api.maintenance_tasks import tasks_of
 from dueline.api.task import Task
 from dueline.core.clock import DAY_US
 from dueline.core.errors import BadInput, NotFound
@@ -56,7 +56,7 @@ def test_a_declared_schedule_runs_in_the_workers(
         "one",
         clock=clock,
         chance=lambda: 0.5,
-        tasks=tasks_of(app.queues),
+        load_tasks=lambda: tasks_of(app.queues),
     )
     for _ in range(60):  # ten minutes
         clock.advance(10)
@@ -78,7 +78,7 @@ def test_a_time_that_comes_while_the_job_before_waits_makes_none(
         "one",
         clock=clock,
         chance=lambda: 0.5,
-        tasks=tasks_of(app.queues),
+        load_tasks=lambda: tasks_of(app.queues),
     )
     for number in range(60):  # ten minutes, of which a worker is there for the last four
         clock.advance(10)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dueline.api.maintenance import make_maintenance_threads, tasks_of
+from dueline.api.maintenance import make_maintenance_threads
+from dueline.api.maintenance_tasks import tasks_of
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, NotFound, Unknown

@@ -25,7 +25,10 @@ CHECKED_S: Final = 0.25
 """Time after which the free space is read again, in seconds."""
 
 LARGE: Final = 64
-"""Number of jobs, or of KiB of the first one's arguments, from which each call reads it."""
+"""Number of jobs from which each call reads it."""
+
+LARGE_BYTES: Final = 2**16
+"""Size of the first job's arguments from which each call reads it."""
 
 NEAR: Final = 2
 """Each call reads it while less than this many times the reserve is free."""
@@ -41,15 +44,13 @@ class Reserve:
 
     def __init__(self, path: Path, mib: int | None = None) -> None:
         self._path = path
-        self._log = path.with_name(f"{path.name}-wal")
+        self._folder, self._log = path.parent, path.with_name(f"{path.name}-wal")
         self._mib = mib
         self._next_s = float("inf") if mib == 0 else 0.0
 
     def expect_room(self, jobs: Sequence[Job]) -> None:
         """Raise StoreUnavailable if new jobs would use the reserved space; nothing is written."""
-        if monotonic() >= self._next_s or (
-            (len(jobs) >= LARGE or len(jobs[0].body) >= LARGE * 1024) and self._mib != 0
-        ):
+        if monotonic() >= self._next_s or len(jobs) >= LARGE or len(jobs[0].body) >= LARGE_BYTES:
             self._check(jobs)
 
     def expect_room_for(self, groups: Sequence[Group]) -> None:
@@ -67,7 +68,7 @@ class Reserve:
         None if it cannot be known.
         """
         try:
-            disk = os.statvfs(self._path.parent)
+            disk = os.statvfs(self._folder)
         except (OSError, AttributeError):
             return None
         size, free = disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
@@ -84,6 +85,8 @@ class Reserve:
             return 0
 
     def _check(self, jobs: Sequence[Job]) -> None:
+        if self._mib == 0:
+            return
         room = self.room()
         if room is None or room[0] >= NEAR * room[1]:
             self._next_s = monotonic() + CHECKED_S
