@@ -1,6 +1,7 @@
 """Sections that must not repeat, on each kind of store (C9)."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Conflict, Context, Dueline, DurableContext, Retry
+from dueline.core.attempt import Done, Ended
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import LeaseLost
 from dueline.core.job import Job as Row
@@ -16,6 +18,7 @@ from dueline.foresight import dead_growth
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from dueline.tasks import sections
+from dueline.worker.settler import Settler
 from tests.harness.durable_stage import HOWS, KINDS, DurableStage, Stages, nothing
 
 EACH = pytest.mark.parametrize("how", HOWS)
@@ -164,6 +167,21 @@ def test_the_history_has_sections_with_the_fences_of_their_claims(stages: Stages
         {(0, "enqueued"), (1, "began"), (1, "dead")},
     ]
     assert died.job.is_uncertain
+
+
+def test_a_refused_outcome_is_in_the_history_under_its_fence(stages: Stages) -> None:
+    # V2
+    stage = stages.fresh()
+    stage.begin(function="charge")
+    engine = stage.onlooker.queues.engine
+    (late,) = claimed(stage.onlooker.queues)
+    stage.clock.advance(61)
+    assert claimed(stage.onlooker.queues)
+    ended = Ended(late, Done(b"1"), late.claimed_us, engine.time.latest_us())
+    assert Settler(engine, {}, random.Random(1)).settle([ended], []) == [late]
+    (event,) = attempts(stage.store, "default", 1, everything=True)
+    assert (event.outcome, event.fence, event.worker) == ("refused", late.fence, "")
+    assert "its outcome was done" in event.error
 
 
 def test_uncertain_jobs_raise_an_alert(stages: Stages) -> None:
