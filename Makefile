@@ -150,7 +150,7 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections needs moves)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections needs moves requeues)
 .PHONY: $(KILL_LOOPS)
 
 kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits, jobs with costs, sections that must not repeat, jobs with needs, stores that move
@@ -180,6 +180,9 @@ kills-topics:
 
 kills-orders:
 	$(PY) -m tests.kills.orders
+
+kills-requeues:
+	$(PY) -m tests.kills.requeues
 
 kills-durable:
 	$(PY) -m tests.kills.durable

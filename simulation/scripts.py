@@ -13,9 +13,11 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.job import JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.jobs.queue_moves import QueueMoves
 from simulation.people import Town
 from simulation.scenario import QUEUE, Scenario
 
+ASIDE = "aside"
 SHORT_US = 20_000
 LONG_US = 2_500_000
 
@@ -107,6 +109,27 @@ def redrive(town: Town, queues: Queues) -> None:
         town.insist(lambda job_id=job_id: queues.retry(job_id))  # type: ignore[misc]
 
 
+def requeue(town: Town, queues: Queues) -> None:
+    """Enqueue a job with a key in a queue without workers; two processes move it to theirs."""
+    options = CallOptions(unique=Rule("k", "reject"))
+    request = calls("done", options=options, ahead_us=4 * SECOND_US, now_us=town.world.now_us)
+    for _ in range(2):
+        town.start_person("mover", move_all)
+    town.put(queues, request._replace(queue=ASIDE))
+
+
+def move_all(town: Town, queues: Queues) -> None:
+    """Move what is in the queue without workers, again and again."""
+    for _ in range(5):
+        town.world.sleep(5 * SECOND_US // 2)
+        town.insist(lambda: _move(queues))
+
+
+def _move(queues: Queues) -> None:
+    for _ in QueueMoves(queues, QUEUE).move_all(list(queues.engine.jobs_of(ASIDE))):
+        pass
+
+
 def deploy(town: Town, queues: Queues) -> None:
     """Enqueue more jobs than there are slots, and stop the worker."""
     town.put(queues, calls("done", "done", "done", "done", took_us=700_000))
@@ -144,6 +167,7 @@ SCRIPTS: Mapping[str, Script] = {
         ),
         replace(SETTINGS, aging_us=SECOND_US),
     ),
+    "requeued": Script(requeue),
     "redriven": Script(redrive, workers=2),
     "deployed": Script(deploy),
     "shards": Script(fated(*["done"] * 5), replace(SETTINGS, shards=3, shards_read=3)),

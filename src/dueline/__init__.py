@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dueline.api.coordination import HeldLease
     from dueline.api.dependency import Dependency
     from dueline.api.job_handle import Job
+    from dueline.api.jobs import MovedJobs
     from dueline.api.task import AsyncTask, Task
     from dueline.api.topics import Subscription, Topic
     from dueline.api.workflows import Flow
@@ -92,6 +93,7 @@ __all__ = [
     "LakeCorrupt",
     "LakeUnavailable",
     "LeaseLost",
+    "MovedJobs",
     "NotFound",
     "OrderKey",
     "Position",
@@ -127,6 +129,7 @@ _PLACES = {
     "api.coordination": ("HeldLease",),
     "api.dependency": ("Dependency",),
     "api.job_handle": ("Job",),
+    "api.jobs": ("MovedJobs",),
     "api.task": ("AsyncTask", "Task"),
     "api.topics": ("Subscription", "Topic"),
     "api.workflows": ("Flow",),

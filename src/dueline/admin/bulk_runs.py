@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import islice
 
 from dueline.admin.search import JobFilter, lanes_like
 from dueline.core.clock import DAY_US
@@ -100,13 +101,13 @@ class BulkRun:
 
     def count(self, most: int | None = None) -> int:
         """Count the jobs that are still to be processed; up to `most` and one more."""
-        found = len(self._unchanged())
+        return sum(1 for _ in islice(self.matching(), None if most is None else most + 1))
+
+    def matching(self) -> Iterator[Job]:
+        """Yield the jobs that are still to be processed."""
+        yield from self._unchanged()
         for lane in self._lanes():
-            for _ in self._rows(lane, self._progress.last(lane)):
-                found += 1
-                if most is not None and found > most:
-                    return found
-        return found
+            yield from self._rows(lane, self._progress.last(lane))
 
     def run(
         self, change: Change, *, limit: int | None = None, size: int | None = None

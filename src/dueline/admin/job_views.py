@@ -27,7 +27,7 @@ from dueline.jobs import attempt_lines, chunk_records, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.chunk_records import StoredChunk
 from dueline.jobs.dependencies import Held, judge
-from dueline.jobs.history import LATE_US, last_state
+from dueline.jobs.history import LATE_US, MOVED_FROM, last_state
 from dueline.jobs.orders import first_of, is_parked
 from dueline.jobs.queue import Queues
 from dueline.tasks.payload_codecs import as_json
@@ -304,10 +304,13 @@ def _past(
     engine: Engine, job_id: JobId, queue: str | None = None, most: int = ATTEMPTS_READ_MAX,
     *, since_us: int | None = None, until_us: int | None = None,
 ) -> Past:  # fmt: skip
-    """Return the latest events of a job."""
-    return attempts_of(
+    """Return the latest events of a job, of all its queues if it was moved to this one."""
+    past = attempts_of(
         engine, job_id, queue, limit=ATTEMPTS_SHOWN, most=most, since_us=since_us, until_us=until_us
     )
+    if queue is not None and any(event.error.startswith(MOVED_FROM) for event in past.attempts):
+        return _past(engine, job_id, None, most, since_us=since_us, until_us=until_us)
+    return past
 
 
 def _arguments(codec: int, body: bytes) -> dict[str, Any]:

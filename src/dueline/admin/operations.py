@@ -24,7 +24,7 @@ from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound
+from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound, QuotaExceeded
 from dueline.core.job import JobId, State
 from dueline.core.limit_names import check_limit
 from dueline.core.queue_settings import QueueSettings, StreamPause
@@ -44,6 +44,7 @@ from dueline.jobs.bulk import (
 from dueline.jobs.hand_settlement import settle_dead
 from dueline.jobs.moves import conflict_error
 from dueline.jobs.queue import Queues
+from dueline.jobs.queue_moves import QueueMoves
 from dueline.limits import semaphore
 from dueline.limits.definitions import expect_kind
 from dueline.limits.semaphore import Semaphore
@@ -186,6 +187,14 @@ class Operations:
             lambda: self._queues.reschedule(job_id, at_us),
         )
 
+    def move_job(self, job_id: JobId, to: str) -> None:
+        """Move a waiting job to another queue.
+
+        Raises: As `QueueMoves` and `QueueMoves.move`.
+        """
+        moves = QueueMoves(self._queues, to)
+        self._recorded(f"move to {moves.to}", job_id.hex(), lambda: moves.move(job_id))
+
     def pause_job(self, job_id: JobId) -> None:
         """Let no worker claim a waiting job until it is resumed.
 
@@ -231,12 +240,13 @@ class Operations:
         )
         return row.id
 
-    def selected(self, what: str, ids: Sequence[JobId]) -> BulkResult:
+    def selected(self, what: str, ids: Sequence[JobId], *, to: str = "") -> BulkResult:
         """Change jobs that were selected one by one; jobs that cannot be changed so are left.
 
         Args:
-            what: "retry", "cancel", "delete" or "run again".
+            what: "retry", "cancel", "delete", "run again" or "move".
             ids: Their ids.
+            to: The queue to which "move" moves them.
 
         Raises:
             BadInput: There is no such change.
@@ -246,12 +256,15 @@ class Operations:
             "cancel": self.cancel,
             "delete": self.delete,
             "run again": self.run_again,
+            "move": lambda job_id: self.move_job(job_id, to),
         }
         if what not in changes:
             raise no_change(what)
+        if what == "move":
+            QueueMoves(self._queues, to)
         done = asked = 0
         for job_id in ids:
-            with suppress(Conflict, NotFound):
+            with suppress(Conflict, NotFound, QuotaExceeded):
                 is_asked = changes[what](job_id) is False
                 asked, done = asked + is_asked, done + (not is_asked)
         return BulkResult(done=done, asked=asked, left=len(ids) - done - asked)
@@ -286,6 +299,35 @@ class Operations:
             written or "all jobs",
             lambda: sum_of(run.run(changes[what], limit=limit)),
         )
+
+    def move(self, like: JobFilter, written: str, to: str, *, limit: int = BULK_MAX) -> QueueMoves:
+        """Move the waiting jobs of a queue that match to another one; a repeat continues.
+
+        Args:
+            like: Which jobs; it names their queue.
+            written: The filter as it was written.
+            to: The queue to move them to.
+            limit: Maximum number of jobs.
+
+        Returns:
+            What was moved, and what was left.
+
+        Raises:
+            BadInput: The filter names no queue, the same queue, or a state of ended jobs.
+            NotFound: A queue does not exist.
+            Conflict: Another process runs the same change.
+        """
+        run, moves = move_run(self._queues, like, to)
+        self._recorded(
+            f"move to {to}", written, lambda: sum_of(run.run(moves.move_all, limit=limit))
+        )
+        return moves
+
+    def preview_move(self, like: JobFilter, written: str, to: str) -> QueueMoves:  # noqa: ARG002
+        """Count the jobs that `move` would move, and those that it would leave."""
+        run, moves = move_run(self._queues, like, to)
+        moves.preview(islice(run.matching(), BULK_MAX))
+        return moves
 
     def paced_redrive(
         self, like: JobFilter, written: str, rate: float, *, count_max: int | None = None
@@ -518,6 +560,19 @@ def check_bulk(what: str, like: JobFilter) -> None:
         raise BadInput("Only dead-letter jobs can be deleted.", hint="Choose cancel.")
 
 
+def move_run(queues: Queues, like: JobFilter, to: str) -> tuple[BulkRun, QueueMoves]:
+    """Return the bulk run that moves the jobs of a filter to a queue, and what moves them.
+
+    Raises: As `Operations.move`.
+    """
+    if like.queue is None:
+        raise BadInput("The filter names no queue to move from.", hint="Use queue:NAME.")
+    if like.state is not None and "move" not in targets(like):
+        raise BadInput(f"Jobs in state {like.state} cannot be moved.", hint="Choose another.")
+    moves = QueueMoves(queues, to, like.queue)
+    return BulkRun(queues.engine, like, f"move {to}"), moves
+
+
 def no_change(what: str) -> BadInput:
     """Return the error of a change that does not exist."""
     return BadInput(f"{what!r:.80} is not a change of jobs.")
@@ -532,5 +587,6 @@ def targets(like: JobFilter) -> Sequence[str]:
         return ("cancel",)
     if like.state in IN_HISTORY:
         return ()
-    words = {"dead": ("retry", "delete"), "running": ("cancel",), "paused": ("cancel",)}
-    return words.get(like.state or "", ("retry", "cancel", "reschedule"))
+    words = {"dead": ("retry", "delete"), "running": ("cancel",), "paused": ("cancel", "move")}
+    changes = words.get(like.state or "", ("retry", "cancel", "reschedule", "move"))
+    return changes if like.queue is not None else [what for what in changes if what != "move"]

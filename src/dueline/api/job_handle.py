@@ -243,6 +243,24 @@ class Job(Handle[R_co]):
             at_us = self._queues.engine.time.latest_us() + asked_span_us(after, "after")
         acting(self._queues).reschedule(self._id, at_us)
 
+    def move(self, queue: str) -> None:
+        """Move the waiting job to another queue.
+
+        Its id, time, priority, tenant, attempts and unique key stay, so this handle finds it.
+
+        Args:
+            queue: Name of the queue, which exists.
+
+        Raises:
+            NotFound: The job or the queue does not exist.
+            Conflict: The job runs, is dead or has ended, or its keys or delivery do not allow it.
+            QuotaExceeded: The queue has no room.
+            BadInput: The name is invalid.
+        """
+        from dueline.jobs.queue_moves import QueueMoves  # noqa: PLC0415  (seldom used)
+
+        QueueMoves(acting(self._queues), queue).move(self._id)
+
     def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:  # noqa: A002, ANN401
         """Send a signal to a durable function; it takes it with `ctx.wait_signal(name)`.
 
@@ -402,6 +420,7 @@ class Job(Handle[R_co]):
     acancel = twin(cancel)
     aretry = twin(retry)
     areschedule = twin(reschedule)
+    amove = twin(move)
     apause = twin(pause)
     aresume = twin(resume)
     asignal = twin(signal)

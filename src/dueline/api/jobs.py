@@ -1,9 +1,13 @@
 """The methods of an application that find jobs."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dueline.api.code_changes import acting, recorded_change
 from dueline.api.connection import Connection
+from dueline.api.handle import twin
 from dueline.api.job_handle import Job, parse_id
 from dueline.core.clock import asked_instant_us, asked_span_us
 from dueline.core.constraints import check_value, integer
@@ -13,6 +17,21 @@ from dueline.jobs.event_reader import EventReader
 
 if TYPE_CHECKING:
     from dueline.admin.read_models import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class MovedJobs:
+    """What a move of jobs to another queue did, or would do.
+
+    Attributes:
+        moved: Number of jobs that were moved.
+        left: Numbers of jobs that were left, by the reason: "running", "ended", "expired",
+            "elsewhere", "order key", "unique key", "stopped", "delivery", "unreadable", "quota" or
+            "changed".
+    """
+
+    moved: int
+    left: Mapping[str, int]
 
 
 class JobMethods(Connection):
@@ -72,6 +91,35 @@ class JobMethods(Connection):
         engine.catalog.chosen(queue)
         rows = next_jobs(engine, queue, engine.time.latest_us(), limit=limit)
         return [Job(row.id, self.queues, self._clock) for row in rows]
+
+    def move_jobs(self, filter: str, *, to: str, dry_run: bool = False) -> MovedJobs:  # noqa: A002
+        """Move the waiting jobs of a queue to another one.
+
+        Their ids, times, priorities, tenants, attempts and unique keys stay. If the call is
+        interrupted, repeat it within 24 hours: it continues, and moves no job twice.
+
+        Args:
+            filter: Which jobs, as on the dashboard, with their queue, such as "queue:mail tag:big".
+            to: Name of the queue to move them to, which exists.
+            dry_run: Only count the jobs. Quotas of the new queue are not asked.
+
+        Raises:
+            NotFound: A queue does not exist.
+            BadInput: The filter cannot be read, or names no queue, the same one, or ended jobs.
+            Conflict: Another process runs the same change.
+        """
+        from dueline.admin.operations import move_run  # noqa: PLC0415  (slow to load)
+
+        run, moves = move_run(acting(self.queues), self.admin.filter(filter), to)
+        if dry_run:
+            moves.preview(run.matching())
+        else:
+            with recorded_change(self.queues, f"move to {to}", filter):
+                for _ in run.run(moves.move_all):
+                    pass
+        return MovedJobs(moves.moved, dict(moves.left))
+
+    amove_jobs = twin(move_jobs)
 
     def events(
         self,

@@ -1,21 +1,25 @@
 """Changes to all jobs that match a filter."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
 
 import typer
 
 from dueline.admin.bulk_runs import BulkRun, Change
+from dueline.admin.operations import move_run
 from dueline.admin.search import ENDED_STATES, JobFilter
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
-from dueline.cli.options import BulkOptions, read_instant
+from dueline.cli.options import BulkOptions, MoveOptions, read_instant
 from dueline.cli.output import Entry, Output, note
 from dueline.cli.session import session_of
 from dueline.core.clock import asked_instant_us, to_datetime
 from dueline.core.errors import BadInput
 from dueline.jobs.bulk import BulkResult
 from dueline.jobs.queue import Queues
+from dueline.jobs.queue_moves import REASONS
 from dueline.terminal.progress_bars import bar
 
 
@@ -114,6 +118,33 @@ def note_matching(bulk_run: BulkRun, what: str, matching: int, *, more: bool = F
         )
 
 
+def move_matching(context: typer.Context, like: JobFilter, to: str, options: MoveOptions) -> int:
+    """Move all jobs of a queue that match, page by page, after a confirmation of their number."""
+    limit = options.limit
+    with session_of(context).queues() as queues:
+        bulk_run, moves = move_run(queues, like, to)
+        found = bulk_run.count(limit)
+        matching = found if limit is None else min(found, limit)
+        note_matching(bulk_run, "Matching jobs", matching, more=found > matching)
+        if options.dry_run:
+            moves.preview(islice(bulk_run.matching(), limit))
+        elif matching and not is_agreed(f"Move them to {to}?", yes=options.yes):
+            return refuse(context, "moved", matching)
+        else:
+            run(bulk_run, moves.move_all, "move", matching, limit=limit)
+        entry: Entry = {
+            "matching": matching,
+            "moved": moves.moved,
+            "left": moves.left.total(),
+            "left_by_reason": dict(moves.left),
+            "dry_run": options.dry_run,
+        }
+        Output.of(context, queues.engine).entry(entry)
+        for reason, count in moves.left.most_common():
+            note(f"Left {count} in the queue {like.queue}: {REASONS[reason]}.")
+    return Exit.DONE
+
+
 def run(
     bulk_run: BulkRun, change: Change, verb: str, matching: int, *, limit: int | None = None
 ) -> BulkResult:
@@ -124,3 +155,16 @@ def run(
             changed = changed.plus(page)
             show_done(sum(changed))
     return changed
+
+
+def with_options(like: JobFilter, asked: Mapping[str, Any]) -> JobFilter:
+    """Return a filter with the values of options that are not None.
+
+    Raises: BadInput: an option and a word exclude each other.
+    """
+    given = {name: value for name, value in asked.items() if value is not None}
+    for name in given:
+        if getattr(like, name) is not None:
+            word = name.removesuffix("_us")
+            raise BadInput(f"--{word} and a word {word}: exclude each other.", hint="Pass one.")
+    return replace(like, **given)

@@ -101,6 +101,25 @@ class BulkOptions:
     dry_run: DryRunOption = False
 
 
+@dataclass(frozen=True, slots=True)
+class MoveOptions:
+    """Which jobs of a queue `jobs move` moves, up to how many, with or without confirmation."""
+
+    from_queue: Annotated[
+        str | None, option("NAME", "Move all matching jobs of this queue.", "--from-queue")
+    ] = None
+    words: Annotated[
+        str | None, option("WORDS", "Words such as 'priority>3 error:Timeout'.", "--filter")
+    ] = None
+    state: StateOption = None
+    task: TaskOption = None
+    tenant: TenantOption = None
+    tag: TagOption = None
+    limit: MassLimitOption = None
+    yes: YesOption = False
+    dry_run: DryRunOption = False
+
+
 def read_since_us(text: str, now_us: int) -> int:
     """Read the start of a period: a duration before now, or a timestamp."""
     if text[:4].isdigit() and text[4:5] == "-":

@@ -50,6 +50,8 @@ REFUSED: Final = "refused"
 """Outcome of the events of outcomes that the store refused, since their claims had ended."""
 BESIDE: Final = frozenset({NOTED, REFUSED, SECTION})
 """Outcomes of events that leave the state of the job as it is."""
+MOVED_FROM: Final = "moved from the queue "
+"""Begins the text of the event of a job that was moved here from another queue."""
 _SEEN_MAX = 100_000
 """Maximum number of rows in which repeats are recognized."""
 

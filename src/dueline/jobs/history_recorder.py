@@ -100,8 +100,10 @@ class RecordingStore:
     def _rows_of_changed(self, verdicts: Sequence[Verdict]) -> list[Row]:
         rows = []
         for move in verdicts:
-            if isinstance(move, Move) and not move.outcome and self._tells(move.job.lane.queue):
-                lane = move.to or move.job.lane
+            if not isinstance(move, Move) or move.outcome:
+                continue
+            lane = move.to or move.job.lane
+            if self._tells(lane.queue):
                 job = move.job._replace(lane=lane, at_us=move.at_us)
                 event = happened(job, "changed", self._now_us(), error=self._note)
                 rows.append(row_of_event(event, job, move.token))

@@ -29,10 +29,10 @@ PAGE: Final = 500
 
 def is_deferred(row: Job) -> bool:
     """Return whether a row is still where it was deferred to: every other move undoes that."""
-    return _place(row) is not None
+    return place_before(row) is not None
 
 
-def _place(row: Job) -> int | None:
+def place_before(row: Job) -> int | None:
     """Return where a deferred row belongs; None if it is not deferred."""
     if row.opts and not row.is_claimed() and not row.outcome:
         with suppress(StoreCorrupt):  # reported when the job runs
@@ -155,7 +155,7 @@ def put_back(engine: Engine, rows: Iterable[Job]) -> int:
 
 
 def _back(engine: Engine, row: Job) -> Move | None:
-    at_us = _place(row)
+    at_us = place_before(row)
     if at_us is None:
         return None
     return _move(engine, row, at_us, read_options(row.opts).changed(aside=None).to_bytes())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dueline.core.attempt import Outcome
-from dueline.core.call_options import Rule, read_options
+from dueline.core.call_options import Rule, is_step, read_options
 from dueline.core.clock import StoreTime
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
@@ -303,6 +303,46 @@ class UniqueJobs:
         take = unique_records.take(row, rule, expect=expect)
         return decisions.decide(store, [Decision(take, Group(verdicts=(move,)))])[0]
 
+    def is_held_in(self, row: Job, queue: str) -> bool:
+        """Return whether another job of a queue holds the key of a job."""
+        original = unique_records.read(self._store, queue, _key_of(row).key)
+        return original is not None and original.id != row.id and self._holder(original).holds()
+
+    def carry(self, move: Move, carried: Group, store: Store) -> bool:
+        """Move a waiting job to another queue, and with it the key that it holds (rule O4).
+
+        The job takes the key there first, then it moves, then it gives the key up in its queue.
+        Without transactions it keeps both until it ends if it cannot move after all.
+
+        Args:
+            move: The verdict that moves it.
+            carried: The group of that verdict.
+            store: The store that records that.
+
+        Returns:
+            Whether the verdict held.
+
+        Raises:
+            Duplicate: Another job holds the key in the other queue; nothing was written.
+        """
+        row, rule, to = move.job, _key_of(move.job), move.to
+        assert to is not None
+        here = unique_records.read(store, unique_records.scope_of(row), rule.key)
+        if is_step(row) or here is None or here.id != row.id:  # it holds no key of this queue
+            return store.together([carried])[0]
+        original = unique_records.read(store, to.queue, rule.key)
+        if original is not None and original.id != row.id:
+            holder = self._holder(original)
+            if holder.holds():
+                raise _duplicate(rule, holder.original)
+        expect = NO_VERSION if original is None else original.id
+        take = unique_records.carry(row, to, rule, expect=expect)
+        release = unique_records.release(row, rule)
+        is_moved = decisions.decide(store, [Decision(take, carried)])[0]
+        if is_moved:
+            decisions.free(store, (), [release])
+        return is_moved
+
     def holder(self, queue: str, key: str) -> Job | None:
         """Return the row of the waiting or running job that holds a key; nothing is written."""
         original = unique_records.read(self._store, queue, key)
@@ -310,6 +350,7 @@ class UniqueJobs:
             row = self._store.find([original.id])[0]  # type: ignore[union-attr]  # see above
             if row is not None:
                 is_over = row.outcome or row.state == State.DEAD or self._is_expired(row)
+                is_over = is_over or unique_records.scope_of(row) != queue
                 return None if is_over else row
         return None
 
@@ -348,6 +389,7 @@ class UniqueJobs:
         if row.outcome:
             complete(self._store, [stored(row)])
         is_over = row.outcome or row.state == State.DEAD
+        is_over = is_over or unique_records.is_left_behind(original, row)
         return _Holder(original, None if is_over else row)
 
     # What becomes of a call

@@ -14,12 +14,13 @@ from hashlib import blake2b
 from dueline.core.call_options import CallOptions, Rule, StepPlace, is_step, read_options
 from dueline.core.codec import decode, encode
 from dueline.core.job import Job, JobId
-from dueline.core.lane import living_queue
+from dueline.core.lane import Lane, living_queue
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records
 
 _SLICES = 16
 _DIGEST_BYTES = 16
 _ELSEWHERE_US = 0
+_CARRIED_US = 1
 _FOREVER_US = 2**60
 
 
@@ -58,6 +59,24 @@ def take(job: Job, rule: Rule, *, expect: bytes) -> Commit:
     expires_us = job.enqueued_us + rule.within_us if rule.within_us else None
     put = Put(place, job.id, encode(job), expect=expect, expires_us=expires_us)
     return Commit(partition, (put,))
+
+
+def carry(job: Job, to: Lane, rule: Rule, *, expect: bytes) -> Commit:
+    """Return the write that gives a job its key in the queue to which it moves.
+
+    No process adds the row of this record: the job has one, in either queue (rule O4).
+    """
+    there = job._replace(lane=to)
+    commit = take(there, rule, expect=expect)
+    (put,) = commit.writes
+    assert isinstance(put, Put)
+    value = encode(there._replace(enqueued_us=_CARRIED_US))
+    return Commit(commit.partition, (put._replace(value=value),))
+
+
+def is_left_behind(original: Job, row: Job) -> bool:
+    """Return whether the record of a job is that of a queue from which it has moved (rule O4)."""
+    return scope_of(original) != scope_of(row) and original.enqueued_us != _CARRIED_US
 
 
 def elsewhere(put: Put) -> Put:

@@ -15,10 +15,10 @@ from dueline.admin.redrives import PacedRedrive, Redrive, chosen, read_rate, red
 from dueline.admin.search import JobFilter
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import note_left, note_matching, run
-from dueline.cli.commands.job_chunks import read_id
 from dueline.cli.commands.jobs import note_rest, show_job
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
+from dueline.cli.job_ids import read_id
 from dueline.cli.options import (
     LIMIT,
     DryRunOption,

@@ -4,25 +4,14 @@ from typing import Annotated
 
 import typer
 
-from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.api.chunks import Chunks
-from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.errors import Exit
+from dueline.cli.job_ids import read_id
 from dueline.cli.options import IdArgument, option
 from dueline.cli.output import Output
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock
-from dueline.core.engine import Engine
-from dueline.core.job import JobId
-
-
-def read_id(engine: Engine, text: str) -> JobId:
-    """Return the id of an argument, which may be its first digits.
-
-    Raises: BadInput, NotFound: it is not the id of a job, or not of one only.
-    """
-    return find_id(engine, text) if is_prefix(text) else parse_id(text)
 
 
 def chunks(

@@ -1,8 +1,6 @@
 """`dueline jobs`: show and change jobs."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,9 +13,11 @@ from dueline.admin.job_views import details_of, summaries_of
 from dueline.admin.key_history import CallFilter, events_of_calls
 from dueline.admin.search import ENDED, IN_HISTORY, SCAN_MAX, attempts_of
 from dueline.cli import job_rows
-from dueline.cli.bulk_actions import change_matching, like_of
-from dueline.cli.commands.job_chunks import chunks, read_id
-from dueline.cli.errors import Exit, show_error
+from dueline.cli.bulk_actions import change_matching, like_of, with_options
+from dueline.cli.commands.job_chunks import chunks
+from dueline.cli.commands.job_moves import move
+from dueline.cli.errors import Exit
+from dueline.cli.job_ids import each, read_id
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import (
     LIMIT,
@@ -46,7 +46,7 @@ from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
 from dueline.core.codec import encode_result
 from dueline.core.durations import instant_text, parse_span
-from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.foresight.until import explain_until
@@ -70,6 +70,7 @@ _NO_MATCH = {
 
 jobs = typer.Typer(help="Show and change jobs.")
 jobs.command()(chunks)
+jobs.command()(move)
 
 
 @jobs.command("list")
@@ -107,11 +108,7 @@ def list_jobs(
         for name, text in (("since", since), ("until", until)):
             if text is not None:
                 given[f"{name}_us"] = read_past(text, now_us, f"--{name}")
-        for name in given:
-            if getattr(like, name) is not None:
-                word = name.removesuffix("_us")
-                raise BadInput(f"--{word} and a word {word}: exclude each other.", hint="Pass one.")
-        like = replace(like, **given)
+        like = with_options(like, given)
         output = Output.of(context, queues.engine)
         page = job_lists.list_jobs(queues.engine, like, limit=limit, most=SCAN_MAX)
         has_ended = like.state in IN_HISTORY
@@ -401,7 +398,7 @@ def cancel(
             return "cancelled"
         return "ends within two seconds" if force else "asked to stop"
 
-    return _each(context, job or (), change)
+    return each(context, job or (), change)
 
 
 @jobs.command()
@@ -425,7 +422,7 @@ def retry(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOpt
         queues.retry(job_id)
         return "retried"
 
-    return _each(context, job or (), change)
+    return each(context, job or (), change)
 
 
 @jobs.command()
@@ -452,7 +449,7 @@ def settle(
         settle_dead(queues, job_id, result)
         return "settled"
 
-    return _each(context, job, change)
+    return each(context, job, change)
 
 
 @jobs.command()
@@ -468,7 +465,7 @@ def pause(context: typer.Context, job: IdsArgument) -> int:
         job_pauses.pause(queues, job_id)
         return "paused"
 
-    return _each(context, job, change)
+    return each(context, job, change)
 
 
 @jobs.command()
@@ -482,7 +479,7 @@ def resume(context: typer.Context, job: IdsArgument) -> int:
         job_pauses.resume(queues, job_id)
         return "resumed"
 
-    return _each(context, job, change)
+    return each(context, job, change)
 
 
 @jobs.command()
@@ -529,7 +526,7 @@ def reschedule(
         queues.reschedule(job_id, chosen_us)
         return "rescheduled"
 
-    return _each(context, job or (), change)
+    return each(context, job or (), change)
 
 
 @jobs.command()
@@ -560,24 +557,4 @@ def change(
         queues.change(job_id, priority=priority, tags=tags, headers=headers)
         return "changed"
 
-    return _each(context, job, change)
-
-
-def _each(
-    context: typer.Context, ids: Sequence[str], change: Callable[[Queues, JobId], str]
-) -> int:
-    """Change jobs one by one; print each rejection, the first of which is the exit code."""
-    code: int = Exit.DONE
-    with session_of(context).queues() as queues:
-        job_ids = [read_id(queues.engine, text) for text in ids]
-        done = []
-        for job_id in job_ids:
-            try:
-                done.append((job_id, change(queues, job_id)))
-            except (NotFound, Conflict) as error:
-                failed = show_error(error, about=context.command_path)
-                code = code or failed
-        session_of(context).note_result(f"{len(done)} of {len(job_ids)} jobs")
-        shown = [{"id": job_id.hex(), "change": word} for job_id, word in done]
-        Output.of(context, queues.engine).entries(shown, ("id", "change"), count=len(done))
-    return code
+    return each(context, job, change)

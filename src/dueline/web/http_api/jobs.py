@@ -1,5 +1,6 @@
 """Jobs: enqueue, list, read and change."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -28,6 +29,7 @@ from dueline.web.http_api.shapes import (
     JobDetails,
     JobList,
     JobSummary,
+    Name,
     NewJob,
     ProgressReport,
     Seconds,
@@ -280,6 +282,47 @@ def reschedule_job(call: Call, body: Reschedule) -> Done:
     return Done()
 
 
+class Move(Input):
+    """The queue to move a job to."""
+
+    to: Name
+
+
+class MoveJobs(Input):
+    """Which waiting jobs, as in the dashboard and with their queue, and the queue to move them to.
+
+    dry_run: only count them.
+    """
+
+    filter: Annotated[str, Meta(max_length=500)]
+    to: Name
+    dry_run: bool = False
+
+
+class Moved(msgspec.Struct):
+    """Numbers of the jobs that were moved, and of those that were left, by the reason."""
+
+    moved: int
+    left: Mapping[str, int]
+
+
+@operation("POST", "/jobs/{id}/move", role="operator")
+def move_job(call: Call, body: Move) -> Done:
+    """Move a waiting job to another queue."""
+    call.operations().move_job(parse_id(call.path["id"]), body.to)
+    return Done()
+
+
+@operation("POST", "/jobs/move", role="operator")
+def move_jobs(call: Call, body: MoveJobs) -> Moved:
+    """Move up to 5,000 waiting jobs of a queue to another one; a repeat continues after them."""
+    like = call.site.admin.filter(body.filter)
+    operations = call.operations()
+    move = operations.preview_move if body.dry_run else operations.move
+    moves = move(like, body.filter, body.to)
+    return Moved(moves.moved, dict(moves.left))
+
+
 @operation("POST", "/jobs/{id}/pause", role="operator")
 def pause_job(call: Call) -> Done:
     """Let no worker claim a waiting job until it is resumed."""
@@ -296,5 +339,6 @@ def resume_job(call: Call) -> Done:
 
 OPERATIONS = (
     enqueue_job, enqueue_jobs, list_jobs, get_job,
-    get_result, cancel_job, retry_job, settle_job, reschedule_job, pause_job, resume_job,
+    get_result, cancel_job, retry_job, settle_job, reschedule_job, move_job, move_jobs,
+    pause_job, resume_job,
 )  # fmt: skip

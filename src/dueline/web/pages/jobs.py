@@ -30,21 +30,23 @@ _DONE = {
     "retry": "retried",
     "cancel": "cancelled",
     "reschedule": "rescheduled",
+    "move": "moved",
     "settle": "settled",
     "delete": "deleted",
     "run again": "again",
     "pause": "paused-job",
     "resume": "resumed",
 }
-_OF_ONE = ("retry", "cancel", "reschedule", "pause", "resume", "settle", "delete", "again")
+_OF_ONE = ("retry", "cancel", "reschedule", "move", "pause", "resume", "settle", "delete", "again")
 _SELECTED = {
     "dead": ("retry", "delete"),
     "running": ("cancel",),
-    "paused": ("cancel",),
+    "paused": ("cancel", "move"),
     **dict.fromkeys(ENDED_STATES, ("run again",)),
     ENDED: (),
 }
 """Changes of jobs that are selected in a list, by its state."""
+_OF_WAITING = ("retry", "cancel", "move")
 
 _JOB = "job-"
 """Start of the names of the boxes that select jobs."""
@@ -75,7 +77,9 @@ def list_jobs(request: Request) -> Response:
         tabs=[(state, with_state(text, state)) for state in (None, *STATES)],
         changes=targets(like) if like else (),
         has_ended=like is not None and like.state in IN_HISTORY,
-        selected=_SELECTED.get(like.state or "", ("retry", "cancel")) if like is not None else (),
+        selected=_SELECTED.get(like.state or "", ("retry", "cancel", "move"))
+        if like is not None
+        else (),
     )
 
 
@@ -107,6 +111,7 @@ def show_job(request: Request) -> Response:
         can_cancel=one.state in ("scheduled", "ready", "retrying", "paused", "running"),
         can_pause=one.state in ("scheduled", "ready", "retrying"),
         can_resume=one.state == "paused",
+        can_move=one.state in ("scheduled", "ready", "retrying", "paused"),
         can_reschedule=one.state in ("scheduled", "ready", "retrying"),
     )
 
@@ -131,6 +136,8 @@ def change_job(request: Request, *, what: str) -> Response:
     elif what == "cancel":
         if not change.cancel(job_id):
             return back(request, path, "asked")
+    elif what == "move":
+        change.move_job(job_id, _queue(request))
     elif what == "pause":
         change.pause_job(job_id)
     elif what == "resume":
@@ -160,7 +167,7 @@ def change_selected(request: Request) -> Response:
     path = f"/jobs?{urlencode({'q': text})}"
     if what == "delete" and "confirmed" not in form:
         return _ask_to_delete(request, ids, "/jobs/selected", path, q=text)
-    done = change.selected(what, ids)
+    done = change.selected(what, ids, to=_queue(request) if what == "move" else "")
     return back(request, path, _DONE[what], done.done + done.asked)
 
 
@@ -183,6 +190,14 @@ def _ask_to_delete(
     )
 
 
+def _queue(request: Request) -> str:
+    """Return the queue of a form to which jobs are moved."""
+    queue = form_of(request).get("to", "").strip()
+    if not queue:
+        raise BadInput("No queue is named.", hint="Write the name of the queue to move to.")
+    return queue
+
+
 def _at(request: Request) -> int:
     return site_of(request).now_us() + parse_span(form_of(request).get("after", "").strip())
 
@@ -193,7 +208,8 @@ def confirm(request: Request) -> Response:
     admin = site_of(request).admin
     text, what = request.query_params.get("q", ""), request.query_params.get("what", "")
     like = admin.filter(text)
-    check_bulk(what, like)
+    if what != "move" or what not in targets(like):
+        check_bulk(what, like)
     # Not the expired jobs in the history, which have ended.
     count = Count(*count_like(admin.engine, like, most=COUNTED_MAX, within_us=READ_US_MAX))
     sample = admin.list(like, limit=min(5, max(1, count.jobs))).jobs[: count.jobs]
@@ -218,6 +234,9 @@ def change_jobs(request: Request) -> Response:
     if what == "retry" and like.state == "dead" and form.get("rate", "").strip():
         begin_redrive(change, like, text, read_rate(form["rate"].strip()))
         return back(request, "/dead", "redriving")
+    if what == "move":
+        moved = change.move(like, text, _queue(request)).moved
+        return back(request, f"/jobs?{urlencode({'q': text})}", _DONE[what], moved)
     done = change.bulk(what, like, text, at_us=at_us)
     return back(request, f"/jobs?{urlencode({'q': text})}", _DONE[what], done.done + done.asked)
 
