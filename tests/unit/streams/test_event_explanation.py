@@ -69,6 +69,22 @@ def test_a_group_that_began_later_and_names_that_are_none(stage: Stage) -> None:
             explain_event(stage.queues.engine, "orders", name, lambda _: Explanation("unknown", ""))
 
 
+def test_a_subscriber_that_stands_before_many_other_topics_is_behind(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "ROWS_COUNTED_MAX", 5)
+    groups.register(stage.store, "orders", "g", from_us=0, version=b"1", pattern="rare")
+    orders = stage.stream(1)
+    for count, behind in ((4, 0), (5, 1)):  # a live one moves past other topics
+        while sum(1 for _ in orders.read()) < count:
+            orders.append(1, topic="frequent")
+            stage.later()
+        (lag,) = orders.lag("g")
+        assert lag.rows == behind
+    orders.append(1, topic="rare")
+    assert orders.lag("g")[0].rows == 1
+
+
 @pytest.mark.parametrize("count", [1, 50, 700])
 def test_the_newest_events_are_read_backwards(stage: Stage, count: int) -> None:
     now_us = stage.clock.wall_us()
