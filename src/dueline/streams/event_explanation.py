@@ -167,7 +167,8 @@ def _delivery(asked: _Asked, event: Event | None, name: str, group: Group) -> De
     pattern = group.pattern
     if event is not None and pattern is not None and not topics.matches(pattern, event.topic):
         topic = f"the topic {event.topic}" if event.topic else "an event without a topic"
-        return Delivery(name, pattern, "", _never(f"Its pattern {pattern} does not match {topic}."))
+        why = Explanation("never", f"Its pattern {pattern} does not match {topic}.")
+        return Delivery(name, pattern, "", why)
     if name.startswith(topics.TASK_PREFIX):
         job_id = topics.job_id_of(name, asked.row.id)
         found = asked.job_explained(job_id)
@@ -183,12 +184,10 @@ def _delivery(asked: _Asked, event: Event | None, name: str, group: Group) -> De
     return Delivery(name, pattern, "", explanation_of("", conditions))
 
 
-def _never(sentence: str) -> Explanation:
-    return Explanation("never", sentence)
-
-
 def _began_later(asked: _Asked, group: Group) -> Explanation:
-    return _never(f"It began with the events since {when(group.from_us, asked.now_us)}.")
+    return Explanation(
+        "never", f"It began with the events since {when(group.from_us, asked.now_us)}."
+    )
 
 
 def _expired(asked: _Asked, group: Group) -> Explanation:
