@@ -185,9 +185,8 @@ def _delivery(asked: _Asked, event: Event | None, name: str, group: Group) -> De
 
 
 def _began_later(asked: _Asked, group: Group) -> Explanation:
-    return Explanation(
-        "never", f"It began with the events since {when(group.from_us, asked.now_us)}."
-    )
+    since = when(group.from_us, asked.now_us)
+    return Explanation("never", f"It began with the events since {since}.")
 
 
 def _expired(asked: _Asked, group: Group) -> Explanation:
@@ -210,9 +209,8 @@ def _passed(
         )  # fmt: skip
         if any(row.id == asked.row.id for row in rows):
             which = ["--event", event.id] if event.key is None else ["--key", event.key]
-            command = shlex.join(
-                ["dueline", "streams", "unpark", asked.stream, "--group", name, *which]
-            )
+            words = ["dueline", "streams", "unpark", asked.stream, "--group", name, *which]
+            command = shlex.join(words)
             clause = f"it is dead-lettered, with the later events of its key (`{command}`)"
             dead = Condition("dead", event.id, clause, "operator", command=command)
             return explanation_of("", [dead])
@@ -255,8 +253,8 @@ def _conditions(
         yield Condition("waiting", f"{stream}/{shard}", clause, "work")
     before, is_capped = _unread_before(asked, group, known)
     if before:
-        some = "at least " if is_capped else ""
-        some += f"{len(before)} event{' comes' if len(before) == 1 else 's come'}"
+        some = f"{len(before)} event{' comes' if len(before) == 1 else 's come'}"
+        some = f"at least {some}" if is_capped else some
         waits = span_text(max(0, asked.now_us - before[0].at_us))
         clause = f"{some} first in its shard {shard}, and the oldest waits for {waits}"
         facts = {"shard": shard, "behind": len(before)}
