@@ -150,10 +150,10 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections needs moves requeues)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows dependents topics orders durable ports writers power limits costs sections needs moves requeues circuits)
 .PHONY: $(KILL_LOOPS)
 
-kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits, jobs with costs, sections that must not repeat, jobs with needs, stores that move
+kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits, jobs with costs, sections that must not repeat, jobs with needs, stores that move, a task that pauses itself
 
 $(KILL_LOOPS): $(VENV)/.project
 
@@ -210,6 +210,9 @@ kills-needs:
 
 kills-moves:
 	$(PY) -m tests.kills.moves
+
+kills-circuits:
+	$(PY) -m tests.kills.circuits
 
 kills-cassandra:
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)

@@ -2,13 +2,14 @@
 
 Negative seeds are runs of streams, seeds from RECURRING runs of schedules, from LIMITED runs with
 limits, from FLOWING runs with workflows, from DEPLOYING runs with several
-versions of workers, from SUSPENDING runs with durable functions, from ORDERED runs with order keys.
+versions of workers, from SUSPENDING runs with durable functions, from ORDERED runs with order keys,
+from TRIPPING runs with tasks that pause themselves.
 All others are runs of a plain queue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from simulation import deploying, flowing, life, limited, ordered, recurring, suspending
+from simulation import deploying, flowing, life, limited, ordered, recurring, suspending, tripping
 from simulation.life import Life
 from simulation.streams import life as stream_life
 
@@ -34,6 +35,9 @@ SUSPENDING = 1 << 64
 ORDERED = 1 << 65
 """Above those with durable functions."""
 
+TRIPPING = 1 << 66
+"""Above those with order keys."""
+
 PLACES: Mapping[str, int] = {
     "plain": 0,
     "versions": 1,
@@ -43,6 +47,7 @@ PLACES: Mapping[str, int] = {
     "orders": 9,
     "schedules": 11,
     "workflows": 13,
+    "circuits": 14,
 }
 """A place of each kind among as many runs."""
 
@@ -53,6 +58,7 @@ BEYOND: Mapping[int, int] = {
     PLACES["orders"]: ORDERED,
     PLACES["schedules"]: RECURRING,
     PLACES["workflows"]: FLOWING,
+    PLACES["circuits"]: TRIPPING,
 }
 """What is added to the seeds at a place."""
 
@@ -61,6 +67,8 @@ def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Run one seed; the same seed, or the same tape with it, gives the same run."""
+    if seed >= TRIPPING:
+        return tripping.live(seed, given, trace=trace)
     if seed >= ORDERED:
         return ordered.live(seed, given, trace=trace)
     if seed >= SUSPENDING:
@@ -88,6 +96,6 @@ def seeds_from(base: int, count: int, kind: str | None = None) -> list[int]:
 def _of_a_kind(seed: int, place: int) -> int:
     if place in (PLACES["streams"], 15):
         return -seed
-    if place in (PLACES["limits"], PLACES["schedules"], PLACES["orders"]):
-        seed = seed & ~1 | seed >> 4 & 1  # their places are odd: the last bit is the kind of store
+    if place in (PLACES["limits"], PLACES["schedules"], PLACES["orders"], PLACES["circuits"]):
+        seed = seed & ~1 | seed >> 4 & 1  # the place fixes the last bit, which is the kind of store
     return seed + BEYOND.get(place, 0)

@@ -13,6 +13,7 @@ from simulation.ordered import ORDERED_VERDICTS
 from simulation.recurring import RECURRING_VERDICTS
 from simulation.streams.life import STREAM_VERDICTS
 from simulation.suspending import SUSPENDED_VERDICTS
+from simulation.tripping import TRIPPED_VERDICTS
 from simulation.world import BEGIN_US
 
 HOUR_US = 3600 * 1_000_000
@@ -23,7 +24,7 @@ JUDGED = (
     *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
     "broken", "endless", "denied", *STREAM_VERDICTS, *RECURRING_VERDICTS,
     *LIMITED_VERDICTS, *FLOW_VERDICTS, *DEPLOYED_VERDICTS,
-    *SUSPENDED_VERDICTS, *ORDERED_VERDICTS,
+    *SUSPENDED_VERDICTS, *ORDERED_VERDICTS, *TRIPPED_VERDICTS,
 )  # fmt: skip
 """All verdicts: those of the checker, the judge, and each kind of run."""
 

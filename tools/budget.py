@@ -68,7 +68,8 @@ LIMITS = {
     # The next job of an order key checks soon; a queue says whether a dead one blocks its key.
     # Maintenance tasks that only the leader loads.
     # Jobs that move to another queue, with their unique keys, by all faces.
-    "lines of src": 124_954,
+    # Crashes by their signature, the settings of queues over HTTP.
+    "lines of src": 125_294,
 }
 
 

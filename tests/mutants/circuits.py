@@ -2,7 +2,7 @@
 
 import pytest
 
-from dueline.jobs import circuit_records, circuits
+from dueline.jobs import circuit_records, circuits, pauses
 from dueline.worker.circuits import Circuits
 from tests.mutants.sources import change_source
 
@@ -10,15 +10,21 @@ Patch = pytest.MonkeyPatch
 
 
 def a_probe_comes_at_any_time(patch: Patch) -> None:
-    change_source(patch, circuits, "begin_probe", "now_us < circuit.probe_us", "False")
+    change_source(
+        patch, circuits, "begin_probe", "engine.time.earliest_us() < circuit.probe_us", "False"
+    )
 
 
 def every_job_is_a_probe(patch: Patch) -> None:
-    change_source(patch, Circuits, "lets_probe", "circuit.probe != job.id.hex()", "False")
+    change_source(patch, circuits, "start_probe", "circuit.probe != job.id.hex()", "False")
 
 
-def a_probe_that_failed_stays_named(patch: Patch) -> None:
-    change_source(patch, circuits, "end_probe", 'probe="", ', "")
+def a_job_probes_again(patch: Patch) -> None:
+    change_source(patch, circuits, "_with_fence", 'f"{job.id.hex()}/{job.fence}"', "job.id.hex()")
+
+
+def nobody_awaits_the_probe(patch: Patch) -> None:
+    patch.setattr(circuits, "_is_probed", lambda _engine, _circuit: False)
 
 
 def a_failure_closes_the_circuit(patch: Patch) -> None:
@@ -26,8 +32,20 @@ def a_failure_closes_the_circuit(patch: Patch) -> None:
 
 
 def nobody_restores_a_pause(patch: Patch) -> None:
-    change_source(patch, circuits, "restore", "circuit.opened_us and not is_paused", "False")
+    patch.setattr(pauses, "hold", lambda _engine, _queue, _task: True)
+
+
+def nobody_ends_a_pause_without_a_circuit(patch: Patch) -> None:
+    change_source(patch, circuits, "restore", "or (is_tripped and not circuit.is_open)", "or False")
+
+
+def the_settings_do_not_say_who_paused(patch: Patch) -> None:
+    change_source(patch, pauses, "hold", "return task in settings.tripped_tasks", "return True")
 
 
 def an_operator_keeps_the_record(patch: Patch) -> None:
     patch.setattr(circuit_records, "forget", lambda _records, _queue, _tasks: None)
+
+
+def each_job_of_a_dead_process_counts(patch: Patch) -> None:
+    change_source(patch, Circuits, "_crashed", "job.alone or is_once", "True")

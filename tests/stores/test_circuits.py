@@ -11,15 +11,17 @@ import pytest
 from dueline import BadInput, Dueline, Failures, Retry
 from dueline.core.attempt import Crashed, Done, Ended, Ending, Failed
 from dueline.core.clock import SECOND_US
-from dueline.core.job import Job, JobId
-from dueline.core.store import Drop, Lease, Want
+from dueline.core.job import Job, JobId, State
+from dueline.core.store import Drop, Extend, Lease, Want
 from dueline.foresight.alert_engine import Note, judge, view_of
-from dueline.jobs import circuit_records, pauses
+from dueline.jobs import circuit_records, circuits, pauses
 from dueline.jobs.explain import explain
 from dueline.jobs.paused_tasks import clear, defer, is_deferred
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.failure_limits import Failures as Terms
 from dueline.worker.circuits import Circuits
+from dueline.worker.claimer import ClaimedJob
+from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA, address
 from tests.harness.programs import wait_for
 from tests.harness.world import EVERY_KIND, World, world_on
 
@@ -44,9 +46,18 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made.store.close()
 
 
-def worker(world: World) -> Circuits:
+@pytest.fixture(params=[*IN_MEMORY, *LONG_ON_CASSANDRA])
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dueline]:
+    """Open an application on each kind of store, servers too."""
+    with address(request.param, tmp_path) as url:
+        made = Dueline(url)
+        yield made
+        made.close()
+
+
+def worker(world: World, terms: Terms = TERMS) -> Circuits:
     """Begin the circuits of another worker."""
-    return Circuits(world.queues.engine, {"t": TERMS}, ["q"])
+    return Circuits(world.queues.engine, {"t": terms}, ["q"])
 
 
 def claimed(queues: Queues, most: int = 1) -> list[Job]:
@@ -94,7 +105,7 @@ def test_failures_of_all_workers_open_a_circuit(world: World) -> None:
     end(one, jobs[:2], FAILED, DONE)
     end(other, jobs[:2], FAILED, DONE)
     assert not is_paused(world)
-    end(one, jobs[:1], Crashed("killed"))
+    end(other, jobs[:1], FAILED)
     assert is_paused(world)
     (circuit,) = circuit_records.open_in(world.store, "q").values()
     assert (circuit.failed, circuit.of) == (3, 5)
@@ -106,6 +117,33 @@ def test_failures_among_many_successes_open_none(world: World) -> None:
     for _ in range(4):
         end(own, jobs, FAILED, DONE, DONE, FAILED, DONE)
     assert not is_paused(world)
+
+
+def test_a_crash_counts_for_the_job_that_ran_alone(world: World) -> None:
+    own = worker(world)
+    jobs = claimed(world.queues, 3)
+    end(own, jobs, *[Crashed("signal 9")] * 3)
+    own.died([ClaimedJob(job, job._replace(state=State.STARTED)) for job in jobs])
+    own.died([ClaimedJob(job, job._replace(alone=True)) for job in jobs])  # none had started
+    assert circuit_records.read(world.store, *PLACE)[1] == b""
+    end(own, [job._replace(alone=True) for job in jobs], *[Crashed("signal 9")] * 3)
+    assert is_paused(world)
+
+
+def test_jobs_that_crash_alike_pause_a_task_that_succeeds_otherwise(world: World) -> None:
+    own = worker(world, replace(TERMS, crashes=2))
+    jobs = [job._replace(alone=True) for job in claimed(world.queues, 5)]
+    segfault = Crashed("signal 11")
+    end(own, jobs, DONE, DONE, DONE, DONE, segfault)
+    end(own, jobs, DONE, DONE, DONE, DONE, segfault)  # the same job once more
+    end(own, jobs, DONE, DONE, DONE, Crashed("signal 9"), DONE)
+    world.clock.advance(86_401)
+    end(own, jobs, DONE, DONE, DONE, segfault, DONE)  # the other one was more than a day ago
+    assert not is_paused(world)
+    end(own, jobs, DONE, DONE, segfault, DONE, DONE)
+    assert is_paused(world)
+    told = explain(world.queues, jobs[0].id)
+    assert "since 2 jobs crashed in the same way (signal 11); one job probes it" in told.sentence
 
 
 def test_a_task_that_succeeds_writes_nothing(world: World) -> None:
@@ -141,22 +179,51 @@ def test_a_probe_that_fails_is_followed_by_another(world: World) -> None:
 
 def test_a_worker_that_is_killed_while_probing_holds_nothing_up(world: World) -> None:
     own = opened(world)
-    job = probe(world, own)
-    world.clock.advance(61)
+    first = probe(world, own)
+    world.clock.advance(31)  # its lease is over
     other = worker(world)
     other.check()
-    again = claimed(world.queues, 5)
-    probing = [each for each in again if other.lets_probe(each)]
-    assert len(probing) == 1
-    assert job.id in [each.id for each in again]
-    end(other, probing, DONE)
+    (again,) = claimed(world.queues, 5)
+    assert again.id == first.id
+    assert not other.lets_probe(again)  # it would be a second one within the period
+    defer(world.queues.engine, [again])
+    end(other, [probe(world, other)], DONE)
+    assert not is_paused(world)
+
+
+def test_a_probe_that_outlasts_the_period_is_the_only_one(world: World) -> None:
+    own = opened(world)
+    job = probe(world, own)
+    for _ in range(4):  # its worker extends its claim
+        world.clock.advance(25)
+        until_us = world.queues.engine.time.latest_us() + 30 * SECOND_US
+        world.store.settle([Extend(job, until_us, started=True)])
+        own.check()
+        assert claimed(world.queues, 5) == []
+    end(own, [job], DONE)
+    assert not is_paused(world)
+
+
+def test_a_change_that_comes_late_does_not_leave_a_pause(world: World) -> None:
+    own = opened(world)
+    job = probe(world, own)
+    opening = circuit_records.read(world.store, *PLACE)
+    end(own, [job], DONE)
+    reads = iter([opening])  # what a slow process has read before
+    read = circuit_records.read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(circuit_records, "read", lambda *place: next(reads, None) or read(*place))
+        circuits.restore(world.queues.engine, *PLACE)
+    assert is_paused(world)
+    world.clock.advance(2)
+    own.check()
     assert not is_paused(world)
 
 
 def test_a_process_that_dies_between_record_and_pause_is_made_up_for(world: World) -> None:
     engine = world.queues.engine
     opened(world)
-    pauses.release(engine, *PLACE)  # as before the pause was stored
+    engine.catalog.configure("q", paused_tasks=(), tripped_tasks=())  # as before it was stored
     assert not is_paused(world)
     world.clock.advance(16)
     worker(world).check()
@@ -184,6 +251,11 @@ def test_an_operator_has_the_last_word(world: World) -> None:
     opened_again.check()
     assert is_paused(world)
     assert not circuit_records.open_in(world.store, "q")  # no probe ends it
+    circuits.count(engine, *PLACE, "111", crashes=(), terms=TERMS)  # they began before the pause
+    world.clock.advance(61)
+    opened_again.check()
+    assert not circuit_records.open_in(world.store, "q")
+    assert is_paused(world)
 
 
 def test_a_probe_is_not_deferred_with_others(world: World) -> None:
@@ -206,8 +278,7 @@ def test_explain_and_alerts_say_why(world: World) -> None:
     assert ("circuit", "t") in {(alert.condition.kind, alert.condition.subject) for alert in raised}
 
 
-def test_a_worker_pauses_and_probes() -> None:
-    app = Dueline("memory://")
+def test_a_worker_pauses_and_probes(app: Dueline) -> None:
     broken, ran = [True], []
 
     @app.task(name="t", retry=Retry.fixed(0, attempts=1), pause_after=Failures(2, probe_every=1))
@@ -224,13 +295,14 @@ def test_a_worker_pauses_and_probes() -> None:
         assert count < 60
         broken[0] = False
         wait_for(lambda: len(ran) == 60, "the probe")
-    app.close()
+    assert app.engine.catalog.settings("default", age_us_max=1).tripped_tasks == ()
+    assert circuit_records.open_in(app.store, "default") == {}
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [({"count": 0}, "count"), ({"count": 3, "of": 2}, "at least `count`"),
-     ({"count": 3, "probe_every": 0.5}, "at least 1 s")],
+     ({"count": 3, "probe_every": 0.5}, "at least 1 s"), ({"count": 3, "crashes": 101}, "crashes")],
 )  # fmt: skip
 def test_terms_are_checked(given: dict[str, Any], why: str) -> None:
     with pytest.raises(BadInput, match=why):

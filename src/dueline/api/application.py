@@ -201,6 +201,7 @@ class Dueline(
         large: int | None = None,
         on: Subscription | str | None = None,
         pause_after: Failures | None = None,
+        webhook: str | None = None,
         **unknown: Never,
     ) -> Any:
         """Register a function as a task.
@@ -235,6 +236,8 @@ class Dueline(
             on: Topic, pattern of topics or `Subscription` whose events are jobs of this task, each
                 with the value of an event as its argument; not with `unique`.
             pause_after: Failures after which the task is paused by itself, see `Failures`.
+            webhook: Default of `using(webhook=)`, after `app.webhooks`; such a task is no step of
+                a workflow and has no schedule.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -251,7 +254,9 @@ class Dueline(
         if codec is not None:
             self.payloads.check(codec)
         check_large(large, self.payloads)
-        keys = {"unique": unique, "order_key": order_key}
+        if webhook is not None:
+            options = options.changed(webhook=self.read_webhook(webhook))
+        keys = {"unique": unique, "order_key": order_key, "webhook": webhook}
         subscription = None if on is None else read_subscription(on, **keys)
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:

@@ -143,7 +143,7 @@ class ClaimSession:
             lease_us=terms.lease_us, permits=self._permits, known=own,
         )  # fmt: skip
         self._deferred = DeferredJobs(
-            engine, own, settler.limited, threading.Event(), settler.circuits(())
+            engine, own, settler.limited, threading.Event(), settler.circuits(terms.queues)
         )
         self._cancellations = Cancellations(engine, self.worker, engine.clock)
         self._steps = WorkflowSteps(engine, settler)
@@ -187,7 +187,7 @@ class ClaimSession:
         self._settler.record_crashes(sorted_.died)
         self._settler.end(sorted_.over)
         self._steps.ended(sorted_.gone)
-        fit, waiting, ended = self._deferred.sort(sorted_.fit)
+        fit, waiting, ended = self._deferred.sort(sorted_.fit, sorted_.deaths)
         self._deferred.defer(waiting)
         ended += self._cancellations.refused([job for job, _ in fit])
         if ended:
@@ -296,6 +296,8 @@ class ClaimSessions:
         self._chance = random.Random()  # threads may share it; a new one costs a read of entropy
         self._sessions: OrderedDict[Terms, ClaimSession] = OrderedDict()
         self._lock = threading.Lock()
+        self._circuits = self._settler().circuits(())
+        self._counting = threading.Lock()
 
     def claim(self, terms: Terms, most: int, read: Callable[[HandedJob], Read]) -> list[Read]:
         """Claim due jobs, the most urgent first.
@@ -421,6 +423,9 @@ class ClaimSessions:
                 cancel_requests.note(self.engine.store, job.worker, [job.claim()])
             if limits_of(job.lane) and (session := self._session_of(job)) is not None:
                 session.drop(job)
+        if self._circuits.terms:
+            with self._counting:
+                self._circuits.ended([each for each in ended if each.job.claim() not in missing])
         if steps := [job for job in held if job.opts]:
             advance(self.engine, Layouts(), steps)
         return lost

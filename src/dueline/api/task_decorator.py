@@ -37,6 +37,7 @@ class TaskTerms(TypedDict, total=False):
     large: int | None
     on: Subscription | str | None
     pause_after: Failures | None
+    webhook: str | None
 
 
 class Registering(Protocol):

@@ -44,7 +44,7 @@ def read_subscription(on: object, **keys: object) -> Subscription:
 
     Args:
         on: The argument.
-        **keys: The arguments that exclude it, by name: `unique` and `order_key`.
+        **keys: The arguments that exclude it, by name.
     """
     for name, key in keys.items():
         if key is not None:

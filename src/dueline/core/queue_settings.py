@@ -4,7 +4,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.constraints import (
@@ -97,6 +97,7 @@ class QueueSettings:
     keep_us: how long results are kept; 0 for not at all.
     aging_us: waiting time that raises the priority by one step; 0 for never.
     is_paused: workers claim no job. paused_tenants, paused_tasks: workers claim none of these.
+    tripped_tasks: those of the paused tasks that paused themselves.
     deliver: whether a job whose worker died in its handler runs again or is lost.
     history_us: minimum time that history is kept.
     dead_us: minimum time that dead-letter jobs are kept; 0: until they are purged.
@@ -151,6 +152,7 @@ class QueueSettings:
     ] = 3600 * SECOND_US
     paused_tenants: _Paused = ()
     paused_tasks: _Paused = ()
+    tripped_tasks: _Paused = ()
     weights: Annotated[
         tuple[tuple[str, Annotated[int, integer(1, WEIGHT_MAX)]], ...],
         constraint(
@@ -250,6 +252,18 @@ def shard_of(key: bytes, shards: int) -> int:
 def shard_of_hash(crc: int, shards: int) -> int:
     """Return the shard of a CRC-32 of a key."""
     return crc % shards
+
+
+SPANS: Final[Mapping[str, str]] = {
+    "lease": "lease_us",
+    "keep": "keep_us",
+    "aging": "aging_us",
+    "history_keep": "history_us",
+    "dead_keep": "dead_us",
+    "version_wait": "version_wait_us",
+    "poll": "poll_us",
+}
+"""Settings that are durations, by their field."""
 
 
 def chosen_shards(shards: int | tuple[int, int] | None) -> Mapping[str, object]:

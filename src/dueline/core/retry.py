@@ -322,7 +322,11 @@ def _ended_once(ending: Ending, now_us: int) -> Outcome | None:
     return None
 
 
-def lost(now_us: int, detail: str = "The worker died, or lost its lease.") -> Outcome:
+WORKER_DIED: Final = "The worker died, or lost its lease."
+"""Error of an attempt that only the next claim ends."""
+
+
+def lost(now_us: int, detail: str = WORKER_DIED) -> Outcome:
     """Return the outcome of an at-most-once job whose worker died in the handler."""
     return Outcome("lost", now_us, error=_cut(f"{detail} It may have run."))
 

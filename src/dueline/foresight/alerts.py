@@ -13,7 +13,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import instant_text, span_text
 from dueline.foresight.rates import QueueRates
 from dueline.foresight.target import Target
-from dueline.jobs.circuit_records import Circuit, opening_text
+from dueline.jobs.circuit_records import Circuit
 
 Kind = Literal[
     "shard",
@@ -296,7 +296,7 @@ def _open_circuits(signals: Signals) -> Iterator[Condition]:
             signals.queue,
             task,
             f"{task} has been paused by itself for {span_text(open_us)}, since "
-            f"{opening_text(circuit)}; one job probes it every {span_text(circuit.every_us)}.",
+            f"{circuit.why}; one job probes it every {span_text(circuit.every_us)}.",
             f"dueline queues resume {quote(signals.queue)} --task {quote(task)}",
             {"failed": circuit.failed, "of": circuit.of, "open_us": open_us},
         )

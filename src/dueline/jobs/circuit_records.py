@@ -3,16 +3,36 @@
 There is one record for each queue and task, written by settlements that have failures.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.readable_records import readable, value_at
 from dueline.core.store import Delete, Put, Records
 
 KIND: Final = "circuits"
+
+CRASH_KEPT_US: Final = DAY_US
+"""How long a crash counts."""
+
+CRASHES_KEPT: Final = 100
+
+
+class Crash(NamedTuple):
+    """A job that a process died on, which ran nothing else.
+
+    Attributes:
+      signature: How the process died, in words.
+      job: The job, in hexadecimal.
+      at_us: When that was counted.
+    """
+
+    signature: str
+    job: str
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +42,13 @@ class Circuit:
     Attributes:
       recent: How the last attempts ended, the last one last: 1 failed, 0 succeeded.
       opened_us: When it was opened, and the task paused; 0 while it is closed.
-      failed, of: The failures that opened it, and of how many attempts.
+      failed, of: The failures that opened it, and of how many attempts; or the jobs that crashed.
       every_us: How often a job probes whether it may close.
       probe_us: From when on the next job may do so.
-      probe: The last job that did, in hexadecimal.
+      probe: The job that may do so, in hexadecimal; once it does, with the fence of its claim.
       is_closing: A probe succeeded, and the pause is to be ended.
+      crashes: The last crashes, at most one for each job and signature.
+      signature: That of the crashes that opened it; empty if failures did.
     """
 
     recent: str = ""
@@ -37,15 +59,27 @@ class Circuit:
     probe_us: int = 0
     probe: str = ""
     is_closing: bool = False
+    crashes: Sequence[Crash] = ()
+    signature: str = ""
 
-    def after(self, outcomes: str, *, of: int) -> "Circuit":
-        """Return the circuit after more attempts, of which the last are kept."""
-        return replace(self, recent=(self.recent + outcomes)[-of:])
+    @property
+    def is_open(self) -> bool:
+        """Whether its task is to be paused."""
+        return bool(self.opened_us) and not self.is_closing
 
+    @property
+    def why(self) -> str:
+        """Why it is open, in words."""
+        if self.signature:
+            return f"{self.failed} jobs crashed in the same way ({self.signature.rstrip('.')})"
+        return f"{self.failed} of its last {self.of} attempts failed"
 
-def opening_text(circuit: Circuit) -> str:
-    """Return why a circuit is open, in words."""
-    return f"{circuit.failed} of its last {circuit.of} attempts failed"
+    def after(self, outcomes: str, crashes: Sequence[Crash], *, of: int) -> "Circuit":
+        """Return the circuit after more attempts and crashes, of which the last are kept."""
+        known = {(crash.signature, crash.job): crash for crash in (*self.crashes, *crashes)}
+        since_us = max((crash.at_us for crash in crashes), default=0) - CRASH_KEPT_US
+        kept = [crash for crash in known.values() if crash.at_us > since_us][-CRASHES_KEPT:]
+        return replace(self, recent=(self.recent + outcomes)[-of:], crashes=kept)
 
 
 def partition_of(queue: str) -> str:

@@ -26,6 +26,7 @@ from dueline.core.job import Job, State
 from dueline.core.lane import LIMIT_MARK, Lane, has_costs, limits_text, living_queue, tenant_of
 from dueline.core.limit_costs import limits_with_costs
 from dueline.core.pagination import rows_in
+from dueline.core.retry import WORKER_DIED
 from dueline.core.store import Records, Row, Store, Streams
 from dueline.core.tuples import field
 from dueline.jobs.history_batch import (
@@ -356,8 +357,8 @@ def died(before: Job) -> Attempt:
         before: The row as the dead worker's claim left it; the attempt ended with its lease.
     """
     if before.state == State.STARTED:
-        return died_as(before, "crashed", "The worker died, or lost its lease.")
-    text = "The worker died, or lost its lease, before it noted that the job had started."
+        return died_as(before, "crashed", WORKER_DIED)
+    text = f"{WORKER_DIED.rstrip('.')}, before it noted that the job had started."
     return died_as(before, "given_back", text)
 
 

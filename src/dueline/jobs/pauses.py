@@ -30,7 +30,7 @@ def pause(
     if "" in tasks:
         raise BadInput("A task name must not be empty.", hint='Write task="mail.send".')
 
-    circuit_records.forget(engine.store, queue, tasks)  # this pause is not ended by a probe
+    circuit_records.forget(engine.store, queue, tasks)
 
     def change(old: QueueSettings) -> QueueSettings:
         return replace(
@@ -38,6 +38,7 @@ def pause(
             is_paused=old.is_paused or not (tenants or tasks),
             paused_tenants=tuple(sorted({*old.paused_tenants, *tenants})),
             paused_tasks=tuple(sorted({*old.paused_tasks, *tasks})),
+            tripped_tasks=_without(old.tripped_tasks, tasks),  # no probe ends this pause
         )
 
     settings = engine.catalog.change(queue, change)
@@ -59,8 +60,9 @@ def resume(
         return replace(
             old,
             is_paused=old.is_paused and bool(tenants or tasks),
-            paused_tenants=tuple(tenant for tenant in old.paused_tenants if tenant not in tenants),
-            paused_tasks=tuple(task for task in old.paused_tasks if task not in tasks),
+            paused_tenants=_without(old.paused_tenants, tenants),
+            paused_tasks=_without(old.paused_tasks, tasks),
+            tripped_tasks=_without(old.tripped_tasks, tasks),
         )
 
     settings = engine.catalog.change(queue, change)
@@ -68,24 +70,41 @@ def resume(
     return settings
 
 
-def hold(engine: Engine, queue: str, task: str) -> None:
-    """Pause a task whose circuit has opened."""
+def hold(engine: Engine, queue: str, task: str) -> bool:
+    """Pause a task whose circuit is open; return False if an operator has paused it."""
 
     def change(old: QueueSettings) -> QueueSettings:
-        return replace(old, paused_tasks=tuple(sorted({*old.paused_tasks, task})))
+        if task in old.paused_tasks:
+            return old
+        return replace(
+            old,
+            paused_tasks=tuple(sorted({*old.paused_tasks, task})),
+            tripped_tasks=tuple(sorted({*old.tripped_tasks, task})),
+        )
 
-    engine.catalog.change(queue, change)
+    settings = engine.catalog.change(queue, change)
     engine.wakeups.wake([Wakeup(queue)])
+    return task in settings.tripped_tasks
 
 
 def release(engine: Engine, queue: str, task: str) -> None:
-    """Resume a task whose circuit closes."""
+    """Resume a task that paused itself."""
 
     def change(old: QueueSettings) -> QueueSettings:
-        return replace(old, paused_tasks=tuple(name for name in old.paused_tasks if name != task))
+        if task not in old.tripped_tasks:
+            return old
+        return replace(
+            old,
+            paused_tasks=_without(old.paused_tasks, (task,)),
+            tripped_tasks=_without(old.tripped_tasks, (task,)),
+        )
 
     engine.catalog.change(queue, change)
     _resumed(engine, queue, (task,))
+
+
+def _without(names: tuple[str, ...], gone: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in gone)
 
 
 def _resumed(engine: Engine, queue: str, tasks: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from dueline.core.constraints import check_constraints, integer
 from dueline.core.errors import BadInput
 
 ATTEMPTS_MAX = 1_000
+CRASHES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Failures:
         count: Number of failures, 1 to 1,000.
         of: Number of the last attempts of which they are counted; by default `count`.
         probe_every: Time between two probes in seconds, or a timedelta; at least a second.
+        crashes: Number of jobs that crash their process in the same way within a day, which pauses
+            the task however many others succeed; 0 for never.
 
     Raises:
         BadInput: A value is out of range, or `of` is less than `count`.
@@ -31,6 +34,7 @@ class Failures:
     count: Annotated[int, integer(1, ATTEMPTS_MAX)]
     of: Annotated[int, integer(1, ATTEMPTS_MAX)] = None  # type: ignore[assignment]  # see below
     probe_every: timedelta | float = 60.0
+    crashes: Annotated[int, integer(0, CRASHES_MAX)] = 0
 
     def __post_init__(self) -> None:
         """Check the values, and set the default of `of`."""

@@ -94,15 +94,15 @@ class DeferredJobs:
         self.circuits = circuits
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
-    def sort(self, taken: list[ClaimedJob], died: Sequence[ClaimedJob] = ()) -> Deferral:
+    def sort(self, taken: list[ClaimedJob], deaths: Sequence[ClaimedJob] = ()) -> Deferral:
         """Sort claimed jobs by whether this worker may run them.
 
         Args:
             taken: The jobs.
-            died: Those of which the last attempt ended with its worker.
+            deaths: Jobs whose last attempts ended with their workers, also those that do not run.
         """
-        if died:
-            self.circuits.died(job for job, _ in died)
+        if deaths:
+            self.circuits.died(deaths)
         settings = self._engine.catalog.settings
         jobs = [job for job, _ in taken]
         paused = {queue: settings(queue).paused_tasks for queue in queues_of(jobs)}

@@ -34,12 +34,14 @@ class Triage(NamedTuple):
       over: They end without running.
       died: Their last attempts, whose workers died, are to be recorded.
       fit: They run.
+      deaths: Those whose last attempts ended with their workers, whatever becomes of them.
     """
 
     decided: list[Job]
     over: list[EndedBeforeRun]
     died: list[ClaimedJob]
     fit: list[ClaimedJob]
+    deaths: list[ClaimedJob]
 
     @property
     def gone(self) -> list[Job]:
@@ -72,8 +74,8 @@ def triage(
         or any(map(_before_of, taken))
         or any(any(map(read, jobs)) for read in (_outcome_of, _alone_of, _opts_of))
     ):
-        return Triage([], [], [], list(taken))
-    sorted_ = Triage([], [], [], [])
+        return Triage([], [], [], list(taken), [])
+    sorted_ = Triage([], [], [], [], [claimed for claimed in taken if claimed.before is not None])
     suspects = [job for job, before in taken if before is not None or job.alone]
     opened = open_in(suspects) if suspects else {}
     for claimed in taken:

@@ -371,7 +371,7 @@ class Worker:
         if is_recorded:
             self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
-        fit, waiting, failed = self._deferred.sort(sorted_.fit, sorted_.died)
+        fit, waiting, failed = self._deferred.sort(sorted_.fit, sorted_.deaths)
         self._held.drop([deferred.job for deferred in waiting])
         self._guarded(lambda: self._deferred.defer(waiting))
         self._arrived += fit

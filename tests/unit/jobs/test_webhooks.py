@@ -7,9 +7,9 @@ import pytest
 from dueline import BadInput, Dueline
 from dueline.api.webhook_requests import Refused, is_private, post, signed
 from dueline.core.attempt import Done, Ended, Outcome
-from dueline.core.call_options import CallOptions
+from dueline.core.call_options import CallOptions, read_options
 from dueline.core.errors import Unknown
-from dueline.core.job import Job
+from dueline.core.job import Job, JobId
 from dueline.core.pagination import rows_in
 from dueline.core.store import Store
 from dueline.jobs import completion, webhooks
@@ -208,3 +208,25 @@ def test_a_store_with_webhooks_is_refused_by_versions_that_lack_them() -> None:
     plain = Dueline("memory://")
     plain.task(name="does")(print).enqueue()
     assert not plain.engine.catalog.features.has("webhooks")
+
+
+def test_a_task_has_a_webhook_by_default() -> None:
+    app = Dueline("memory://")
+    with pytest.raises(BadInput, match="delivers no webhooks"):
+        app.task(name="early", webhook=ADDRESS)(print)
+    app.webhooks(secret="x" * 16)
+    task = app.task(name="does", webhook=ADDRESS)(print)
+    other = "https://hooks.example.com/other"
+    for call, address in ((task, ADDRESS), (task.using(webhook=other), other)):
+        row = app.engine.store.find([JobId(bytes.fromhex(call.enqueue().id))])[0]
+        assert row is not None
+        assert read_options(row.opts).webhook == address
+    for refused in (
+        lambda: app.task(name="bad", webhook="http://hooks.example.com")(print),
+        lambda: app.task(name="on", webhook=ADDRESS, on="user.created")(print),
+        task.step,
+        lambda: app.schedule("hourly", task, cron="0 * * * *"),
+    ):
+        with pytest.raises(BadInput, match="webhook"):
+            refused()
+    app.close()

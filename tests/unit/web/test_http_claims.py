@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dueline import Context, Dueline, Retry, pipeline
+from dueline import Context, Dueline, Failures, Retry, pipeline
 from dueline.api import claim_sessions
 from dueline.web import api
 from dueline.web.http_api import waiting
@@ -375,3 +375,25 @@ def test_a_client_that_left_gets_no_job(app: Dueline) -> None:
     asyncio.run(ask())
     assert sent[0]["status"] == 200
     assert job.status == "ready"
+
+
+def test_claims_count_for_a_task_that_pauses_itself(
+    app: Dueline, client: Client, clock: HandClock
+) -> None:
+    @app.task(name="t", retry=Retry(attempts=9, delays=[1]), pause_after=Failures(2, probe_every=5))
+    def act() -> None: ...
+
+    other = Client(api(app, role="worker"))  # another server
+    act.enqueue_many([()] * 4)
+    for job in client.claim(most=2):
+        other.end("fail", job, error="Timeout", message="no answer")
+    assert app.queues.engine.catalog.settings("default").paused_tasks == ("t",)
+    clock.advance(1)
+    assert client.claim() == []
+    clock.advance(5)
+    client.claim()
+    (probe,) = client.claim()
+    assert other.claim() == []
+    other.end("complete", probe)
+    assert app.queues.engine.catalog.settings("default").paused_tasks == ()
+    assert len(client.claim()) == 3

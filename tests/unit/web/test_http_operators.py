@@ -146,3 +146,21 @@ def test_an_explanation_has_its_conditions_and_commands(shop: Shop, program: Pro
     assert found["commands"] == [condition["command"]] == [f"dueline dead retry {shop.dead}"]
     assert found["starts"] == "no"
     assert program.call("GET", f"/jobs/{shop.done}/explanation")["starts"] is None
+
+
+def test_settings_of_a_queue_are_read_and_changed(shop: Shop, program: Program) -> None:
+    # A7
+    shop.app.queue("mail", keep=60)
+    path = "/queues/mail/settings"
+    assert program.call("GET", path)["keep"] == 60
+    program.call("POST", path, {"keep": 5}, status=403)
+    admin = Program(api(shop.app, role="admin"))
+    changes = {"keep": 5, "shards": [2, 4], "weights": {"acme": 3}, "history": "all"}
+    assert admin.call("POST", path, changes).items() >= {
+        "keep": 5, "shards_range": [2, 4], "weights": {"acme": 3}, "history": "all", "poll": 0,
+    }.items()  # fmt: skip
+    assert shop.app.admin.actions()[0].what.startswith("set history=all, keep_us=5000000")
+    for bad in ({}, {"lease": 0}, {"history": "x"}, {"bucket": 60}, {"shards": "x"}):
+        admin.call("POST", path, bad, status=422)
+    admin.call("POST", "/queues/unknown/settings", {"keep": 5}, status=404)
+    assert program.call("GET", path)["lease"] == 30

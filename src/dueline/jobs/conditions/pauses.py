@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from dueline.core.lane import tenant_of
 from dueline.jobs import circuit_records
-from dueline.jobs.circuit_records import opening_text
 from dueline.jobs.conditions.subject import Subject
 from dueline.jobs.explanation import Condition, Facts, when
 
@@ -20,7 +19,7 @@ def pauses_of(subject: Subject) -> Iterator[Condition]:
         circuit = circuit_records.open_in(subject.engine.store, queue).get(task)
         clause = f"in the queue {queue} the task {task} is paused"
         if circuit is not None:
-            clause += f" by itself, since {opening_text(circuit)}; one job probes it "
+            clause += f" by itself, since {circuit.why}; one job probes it "
             clause += f"at {when(circuit.probe_us, subject.now_us)}, and resumes it if it succeeds"
         yield _pause(queue, task, clause, ["--task", task], {"task": task})
     if tenant in settings.paused_tenants:

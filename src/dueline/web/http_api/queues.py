@@ -1,15 +1,24 @@
-"""Queues and the store as a whole: counts, rates, pause and resume."""
+"""Queues and the store as a whole: counts, rates, pause and resume, settings."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from dueline.admin.read_models import QueueSummary
 from dueline.core.clock import SECOND_US, to_datetime
-from dueline.core.errors import NotFound
-from dueline.core.queue_settings import check_queue_name
-from dueline.web.http_api.frame import Call, operation
-from dueline.web.http_api.shapes import Done, time_of
+from dueline.core.errors import BadInput, NotFound
+from dueline.core.queue_settings import (
+    SPANS,
+    QueueSettings,
+    check_queue_name,
+    chosen_shards,
+    weights_of,
+)
+from dueline.web.http_api.frame import Call, Input, operation
+from dueline.web.http_api.shapes import Done, Seconds, time_of
 
 
 class Queue(msgspec.Struct):
@@ -31,6 +40,44 @@ class Queue(msgspec.Struct):
     oldest_ready: datetime | None
     workers: int
     done_in_a_minute: int
+
+
+class Settings(msgspec.Struct):
+    """The settings of a queue. Durations are in seconds; 0 as `dueline queues set` says.
+
+    shards_range: minimum and maximum of a number that follows the load; null for a fixed one.
+    bucket: width of the time slices, fixed when the queue is created.
+    """
+
+    shards: int
+    shards_range: tuple[int, int] | None
+    lease: float
+    keep: float
+    aging: float
+    history: str
+    history_keep: float
+    dead_keep: float
+    version_wait: float
+    poll: float
+    bucket: float
+    deliver: str
+    weights: Mapping[str, int]
+
+
+class NewSettings(Input):
+    """What to change; what is left out stays. `shards`: a number, or a minimum and a maximum."""
+
+    shards: int | tuple[int, int] | None = None
+    lease: Seconds | None = None
+    keep: Seconds | None = None
+    aging: Seconds | None = None
+    history: str | None = None
+    history_keep: Seconds | None = None
+    dead_keep: Seconds | None = None
+    version_wait: Seconds | None = None
+    poll: Seconds | None = None
+    deliver: str | None = None
+    weights: Annotated[dict[str, int], Meta(max_length=1_000)] | None = None
 
 
 class QueueList(msgspec.Struct):
@@ -91,6 +138,29 @@ def resume_queue(call: Call) -> Done:
     return Done()
 
 
+@operation("GET", "/queues/{name}/settings", role="reader")
+def get_settings(call: Call) -> Settings:
+    """Return the settings of a queue."""
+    return _settings(call.site.admin.engine.catalog.settings(_known(call), age_us_max=1))
+
+
+@operation("POST", "/queues/{name}/settings", role="admin")
+def change_settings(call: Call, body: NewSettings) -> Settings:
+    """Change settings of a queue: clients and workers apply them within five seconds."""
+    changes: dict[str, Any] = {**chosen_shards(body.shards)}
+    for name, field in SPANS.items():
+        if (seconds := getattr(body, name, None)) is not None:
+            changes[field] = round(seconds * SECOND_US)
+    if body.weights is not None:
+        changes["weights"] = weights_of(body.weights)
+    for name in ("history", "deliver"):
+        if (word := getattr(body, name)) is not None:
+            changes[name] = word
+    if not changes:
+        raise BadInput("No setting is given.", hint='Send {"keep": 3600}, for example.')
+    return _settings(call.operations().configure(_known(call), **changes))
+
+
 @operation("GET", "/stats", role="reader")
 def get_stats(call: Call) -> Stats:
     """Return counts, start latency and workers of the whole store."""
@@ -126,6 +196,20 @@ def _known(call: Call) -> str:
     return name
 
 
+def _settings(settings: QueueSettings) -> Settings:
+    spans = {name: getattr(settings, field) / SECOND_US for name, field in SPANS.items()}
+    least_most = settings.shards_range
+    return Settings(
+        shards=settings.shards,
+        shards_range=(least_most[0], least_most[1]) if least_most else None,
+        history=settings.history,
+        deliver=settings.deliver,
+        weights=dict(settings.weights),
+        bucket=settings.width_us / SECOND_US,
+        **spans,
+    )
+
+
 def _queue(one: QueueSummary) -> Queue:
     counts = one.counts
     return Queue(
@@ -145,4 +229,6 @@ def _queue(one: QueueSummary) -> Queue:
     )
 
 
-OPERATIONS = (list_queues, get_queue, pause_queue, resume_queue, get_stats)
+OPERATIONS = (
+    list_queues, get_queue, pause_queue, resume_queue, get_settings, change_settings, get_stats,
+)  # fmt: skip

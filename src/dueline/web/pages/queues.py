@@ -9,20 +9,9 @@ from starlette.routing import Route
 
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.queue_settings import DeadInOrder, History, chosen_shards
+from dueline.core.queue_settings import SPANS, DeadInOrder, History, chosen_shards
 from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
-
-SPANS = {
-    "lease": "lease_us",
-    "keep": "keep_us",
-    "aging": "aging_us",
-    "history_keep": "history_us",
-    "dead_keep": "dead_us",
-    "version_wait": "version_wait_us",
-    "poll": "poll_us",
-}
-"""Settings that are durations, by their field."""
 
 CHOICES = {"history": get_args(History), "dead_in_order": get_args(DeadInOrder)}
 """Settings that are one of some values."""
