@@ -27,6 +27,7 @@ from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks
 from dueline.limits.usage import BusyLimits, semaphores
 from dueline.monitor.audit import findings
+from dueline.monitor.interval import interval_text, interval_us
 from dueline.schedules import scheduler
 from dueline.streams.group_health import stuck_groups
 
@@ -80,6 +81,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
     """
     features = ", ".join(sorted(names_of(engine.store)))
     store = {**engine.store.describe(), "features": features or "none"}
+    store["maintenance"] = interval_text(interval_us(engine.store))
     workers = live_workers(engine)
     checks = [
         *judged(store),

@@ -164,15 +164,20 @@ class DurableContext(Context):
     def state(self, value: Any) -> Any:  # noqa: ANN401  (None, or an awaitable)
         """Set what `job.state` shows; it is not part of the log, and skipped at a replay.
 
+        In a coroutine function, await it: the next call, or the end, refuses it otherwise.
+
         Args:
             value: A plain value.
         """
         if self._run.suspension is not None:
             raise self._run.suspension
-        return self._drive(self._set_state(value))
+        line = self._run.line
+        line.unset += 1
+        return self._drive(self._set_state(value, line))
 
-    def _set_state(self, value: object) -> Generator[Part, Any, None]:
+    def _set_state(self, value: object, line: Line) -> Generator[Part, Any, None]:
         run = self._run
+        line.unset -= 1
         if key_of(run.line.next_path) in run.log.entries or run.end is not None:
             return
         stored = run.handler.write_value(value, "state")

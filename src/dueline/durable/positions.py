@@ -29,6 +29,7 @@ class Line:
       draws: Number of random values since the last call.
       open: The call that has not ended; None without one.
       digest: Of the arguments of the open call; empty without one.
+      unset: Number of states whose setting has not begun, since nothing awaits it.
     """
 
     def __init__(self, at_us: int, prefix: Path = ()) -> None:
@@ -39,6 +40,7 @@ class Line:
         self.draws = 0
         self.open: str | None = None
         self.digest = ""
+        self.unset = 0
 
     @property
     def path(self) -> Path:
@@ -61,6 +63,7 @@ class Line:
                 "position would depend on chance.",
                 hint="Make calls one after the other, or many at once with ctx.gather.",
             )
+        self._expect_set(f"before the call of {name}")
         if self.open is not None:
             raise BadInput(
                 f"The call of {name} begins while that of {self.open} has not ended.",
@@ -78,6 +81,14 @@ class Line:
             raise BadInput(
                 f"The function returned while the call of {self.open} has not ended.",
                 hint="Await each call.",
+            )
+        self._expect_set("before the function returned")
+
+    def _expect_set(self, when: str) -> None:
+        if self.unset:
+            raise BadInput(
+                f"`ctx.state` was called and not awaited {when}: nothing was set.",
+                hint="Write `await ctx.state(...)` in a coroutine function.",
             )
 
     def end(self) -> None:

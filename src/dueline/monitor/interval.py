@@ -6,6 +6,7 @@ from dueline.coordination import notes
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.constraints import check_value, constraint
+from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.store import Records
 
@@ -26,6 +27,11 @@ _Interval = Annotated[
 def interval_us(records: Records) -> int:
     """Return the minimum time between two rounds of a maintenance task; 0: its own interval."""
     return notes.value(records, _KIND, _NAME, int) or 0
+
+
+def interval_text(us: int) -> str:
+    """Return an interval in words."""
+    return f"each task every {span_text(us)} at most" if us else "each task at its own interval"
 
 
 def set_interval(engine: Engine, us: int) -> None:

@@ -15,6 +15,7 @@ from dueline.coordination.worker_registry import Registration
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.logging import log
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.process_identity import own
 from dueline.monitor import interval, run_log
@@ -144,7 +145,10 @@ class Monitor:
             self._run_log = run_log.open_run_log(self._engine.store, epoch=epoch, version=version)
         self.epoch = None if self._run_log is None else epoch
         if self.epoch is not None:
-            self._interval_us = interval.interval_us(self._engine.store)
+            every_us = interval.interval_us(self._engine.store)
+            if every_us != self._interval_us:
+                self._interval_us = every_us
+                log.info("maintenance: %s", interval.interval_text(every_us))
 
     def _run(self, task: MaintenanceTask, log: RunLog) -> None:
         run = log.runs.get(task.name, TaskRun(0))

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
-from dueline import DurableContext
+from dueline import DurableContext, JobFailed, Retry
 from dueline.testing.bench import AppOnBench
 from tests.harness.durable_bench import ended
 
@@ -113,3 +114,25 @@ def _without_name(body: bytes, task: str) -> bytes:
     if not body.startswith(task.encode()):
         raise ValueError("sealed for another task")
     return body.removeprefix(task.encode())
+
+
+def test_a_state_that_is_not_awaited_is_refused(bench: AppOnBench) -> None:
+    forgotten: list[Any] = []
+
+    @bench.app.durable(name="before", retry=Retry(attempts=1))
+    async def before(ctx: DurableContext) -> None:
+        left = ctx.state("waits")
+        try:
+            await ctx.step(str, 1, name="one")
+        finally:
+            left.close()
+
+    @bench.app.durable(name="last", retry=Retry(attempts=1))
+    async def last(ctx: DurableContext) -> None:
+        await ctx.state("right")
+        forgotten.append(ctx.state("wrong"))
+
+    for task, when in ((before, "before the call of one"), (last, "before the function returned")):
+        with pytest.raises(JobFailed, match=rf"(?s)not awaited {when}.*await ctx\.state"):
+            ended(bench, task.enqueue())
+    forgotten[0].close()

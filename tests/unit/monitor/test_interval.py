@@ -2,6 +2,7 @@
 
 import pytest
 
+from dueline.admin.health import examine
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
@@ -39,6 +40,7 @@ def test_the_leader_takes_over_a_change_of_the_interval(world: World) -> None:
     set_interval(engine, 15 * SECOND_US)
     runs_of_a_minute()
     assert runs_of_a_minute() == MINUTE // 15
+    assert examine(engine).store["maintenance"] == "each task every 15s at most"
     set_interval(engine, INTERVAL_US_MAX)
     runs_of_a_minute()
     assert runs_of_a_minute() == 0

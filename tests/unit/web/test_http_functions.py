@@ -107,6 +107,13 @@ def test_operators_reset_and_fork(shop: DurableShop, program: Program) -> None:
     assert stopped.result(timeout=WAIT_S) == "x"
     program.call("POST", f"{path}/reset", {"to": 0}, status=404)
     fork = program.call("POST", f"/functions/{waiting.id}/fork", {"to": 2}, status=201)["id"]
+    again = f"/functions/{waiting.id}/fork", {"to": 2}
+    keyed = program.call("POST", *again, status=201, Idempotency_Key="a")["id"]
+    assert program.call("POST", *again, status=201, Idempotency_Key="a")["id"] == keyed != fork
+    program.call("POST", again[0], {"to": 1}, status=422, Idempotency_Key="a")
+    program.call("POST", again[0], {"to": 9}, status=422, Idempotency_Key="b")
+    other = program.call("POST", *again, status=201, Idempotency_Key="b")["id"]
+    assert len({fork, keyed, other}) == 3
     shop.work()
     assert program.call("GET", f"/functions/{fork}")["state"] == "waiting"
     for wrong, status in [({"to": 9}, 422), ({"to": -1}, 422), ({"to": "x"}, 422), ({"x": 1}, 422)]:

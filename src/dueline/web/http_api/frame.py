@@ -34,7 +34,7 @@ from dueline.admin.operations import Operations
 from dueline.core.actor import actor_of
 from dueline.core.codec import learned
 from dueline.core.errors import DuelineError
-from dueline.web.http_api.idempotency import KeyReused
+from dueline.web.http_api.idempotency import KeyReused, once
 from dueline.web.problems import (
     INVALID,
     INVALID_JSON,
@@ -75,6 +75,12 @@ class Call:
         self.identity: Identity = request.scope["dueline.identity"]
         self.site: Site = site_of(request)
         self.raw = b""
+
+    def once(self, act: Callable[[], str]) -> str:
+        """Return what a change gives that is made once for each Idempotency-Key."""
+        request = f"{self.request.url.path}\0".encode() + self.raw
+        key, sender = self.request.headers.get(KEY_HEADER), self.identity.name
+        return once(self.site.admin.engine, key, sender=sender, request=request, act=act)
 
     def operations(self) -> Operations:
         """Return the changes of the sender, which are recorded."""

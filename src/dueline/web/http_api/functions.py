@@ -259,13 +259,14 @@ def reset_function(call: Call, body: LastStep) -> Done:
     return Done()
 
 
-@operation("POST", "/functions/{id}/fork", role="operator", status=201)
+@operation("POST", "/functions/{id}/fork", role="operator", status=201, is_keyed=True)
 def fork_function(call: Call, body: LastStep) -> Forked:
     """Begin a new function with the records up to a step; the other one is left as it is.
 
-    Each request begins another one.
+    Each request begins another one, unless it has the Idempotency-Key of an earlier one.
     """
-    return Forked(call.operations().fork(parse_id(call.path["id"]), body.to).hex())
+    job_id, change = parse_id(call.path["id"]), call.operations()
+    return Forked(call.once(lambda: change.fork(job_id, body.to).hex()))
 
 
 OPERATIONS = (

@@ -2,10 +2,10 @@
 
 The jobs of a request get unique keys, made from its key, which they hold for a day in the mode
 "existing". A record of the request's digest, written before them, recognizes another request with
-the same key.
+the same key. What makes no jobs by itself, such as a fork, is done once, and its answer is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from dueline.core.call_options import Unique
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, Conflict
+from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Delete, Put
 
 KEY_CHARACTERS_MAX: Final = 255
@@ -66,10 +67,43 @@ def request_key(engine: Engine, key: str, *, sender: str, body: bytes) -> Iterat
         raise KeyReused
     try:
         yield Key(digest[:40], is_new)
-    except BadInput:  # nothing was stored: the corrected request may have the same key
+    except (
+        BadInput,
+        Conflict,
+        NotFound,
+    ):  # nothing was stored: the corrected request may have the same key
         if is_new:
             engine.store.commit(partition, (Delete(digest, expect=version),))
         raise
+
+
+def once(
+    engine: Engine, key: str | None, *, sender: str, request: bytes, act: Callable[[], str]
+) -> str:
+    """Return what a request gives that is done once for each key; without a key, each time.
+
+    Raises:
+        KeyReused: The key was used with another request.
+        BadInput: The key is invalid.
+        Conflict: An earlier request with the key has given no answer; nothing was done.
+    """
+    if key is None:
+        return act()
+    with request_key(engine, key, sender=sender, body=request) as used:
+        place = f"{_PARTITION}/answers/{used.digest[:2]}"
+        if used.is_new:
+            answer = act()
+            expires_us = engine.time.latest_us() + KEPT_US
+            put = Put(used.digest, engine.ids.token(), answer.encode(), expires_us=expires_us)
+            engine.store.commit(place, (put,))
+            return answer
+    record = record_at(engine.store, place, used.digest)
+    if record is None:
+        raise Conflict(
+            "A request with this Idempotency-Key has begun, and has not answered.",
+            hint="If its server has died, look for what it made; then use a new key.",
+        )
+    return record.value.decode()
 
 
 def _known(engine: Engine, partition: str, digest: str) -> bytes:

@@ -123,5 +123,5 @@ def _headers(op: Operation) -> list[dict[str, Any]]:
     if not op.is_keyed:
         return []
     schema = {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX}
-    description = "A repeated request with the same key returns the jobs of the first."
+    description = "A repeated request with the same key returns the answer of the first."
     return [{"name": KEY_HEADER, "in": "header", "schema": schema, "description": description}]

@@ -21,15 +21,16 @@ class ForkedWorkflow(msgspec.Struct):
     id: str
 
 
-@operation("POST", "/workflows/{id}/fork", role="operator", status=201)
+@operation("POST", "/workflows/{id}/fork", role="operator", status=201, is_keyed=True)
 def fork_workflow(call: Call, body: FirstStep) -> ForkedWorkflow:
     """Start a workflow that reuses the results of what came before a step of another one.
 
     Refused while the other one runs, and if arguments of steps that run again are not kept. Each
-    request starts another one.
+    request starts another one, unless it has the Idempotency-Key of an earlier one.
     """
     flow = parse_id(call.path["id"])
-    return ForkedWorkflow(call.operations().fork_workflow(flow, body.from_step).hex())
+    change = call.operations()
+    return ForkedWorkflow(call.once(lambda: change.fork_workflow(flow, body.from_step).hex()))
 
 
 OPERATIONS = (fork_workflow,)
