@@ -61,6 +61,7 @@ class Settings(msgspec.Struct):
     poll: float
     bucket: float
     deliver: str
+    dead_in_order: str
     weights: Mapping[str, int]
 
 
@@ -77,6 +78,7 @@ class NewSettings(Input):
     version_wait: Seconds | None = None
     poll: Seconds | None = None
     deliver: str | None = None
+    dead_in_order: str | None = None
     weights: Annotated[dict[str, int], Meta(max_length=1_000)] | None = None
 
 
@@ -153,7 +155,7 @@ def change_settings(call: Call, body: NewSettings) -> Settings:
             changes[field] = round(seconds * SECOND_US)
     if body.weights is not None:
         changes["weights"] = weights_of(body.weights)
-    for name in ("history", "deliver"):
+    for name in ("history", "deliver", "dead_in_order"):
         if (word := getattr(body, name)) is not None:
             changes[name] = word
     if not changes:
@@ -204,6 +206,7 @@ def _settings(settings: QueueSettings) -> Settings:
         shards_range=(least_most[0], least_most[1]) if least_most else None,
         history=settings.history,
         deliver=settings.deliver,
+        dead_in_order=settings.dead_in_order,
         weights=dict(settings.weights),
         bucket=settings.width_us / SECOND_US,
         **spans,
