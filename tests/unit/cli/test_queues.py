@@ -68,7 +68,7 @@ def test_no_job_of_a_paused_queue_is_claimed(shell: Shell) -> None:
     shell.work()
     assert shell.ids("--state", "done") == [fast]
     assert reason(shell, slow) == "paused"
-    assert "paused        yes\n" in shell.app("queues", "show", "slow").out
+    assert "paused         yes\n" in shell.app("queues", "show", "slow").out
     assert shell.app("queues", "resume", "slow").code == 0
     assert reason(shell, slow) == "no worker"
     shell.work()
