@@ -369,6 +369,7 @@ def test_jobs_of_a_key_move_with_their_order(ledger: Ledger, tmp_path: Path) -> 
         other.burst()
         assert ledger.ran == ["0"]
         if next(passes) > 5:  # the others have checked whether it is their turn
+            assert "still run there" in str(called[0].explain())
             is_open.set()
 
     ledger.held["0"] = wait

@@ -334,6 +334,16 @@ def judge(engine: Engine, jobs: Iterable[Job]) -> dict[JobId, Turn]:
     return turns
 
 
+def waits_for_arrival(engine: Engine, job: Job) -> bool:
+    """Return whether a job waits for others whose rows have yet to arrive from another store."""
+    order = waits_for_turn(job)
+    if order is None:
+        return False
+    partition = _partition_of(job, order)
+    key = _read(engine, [partition])[partition]
+    return key.waits and not key.living
+
+
 # Claimed jobs
 
 

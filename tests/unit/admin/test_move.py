@@ -12,12 +12,15 @@ from dueline.admin.move import Moved, Mover
 from dueline.admin.move_plan import MOVES, REFUSED, WAITED, rehearse
 from dueline.coordination import worker_registry, worker_requests
 from dueline.core.attempt import Outcome
+from dueline.core.call_options import CallOptions, OrderPlace
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
 from dueline.core.features import FILLING, KNOWN, PARTITION, names_of
 from dueline.core.job import Job
+from dueline.core.pagination import records_in
 from dueline.core.store import Group, Put, Write
-from dueline.jobs import cancel_requests, progress_records, results
+from dueline.jobs import cancel_requests, orders, progress_records, results
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Timing, all_stored
@@ -422,7 +425,7 @@ def test_a_suspended_mover_inserts_nothing_once_another_has_taken_over(stores: T
     assert stores.ran == dict.fromkeys(jobs, 1)
 
 
-FATAL = [*range(1, 60, 1), *range(60, 260, 3)]
+FATAL = [*range(1, 60, 1), *range(60, 300, 3)]
 
 
 @pytest.mark.long
@@ -442,6 +445,9 @@ def dies_at(stores: Two, fatal: int) -> bool:
     old = stores.old
     jobs = [old.put(tenant=f"t{number % 2}") for number in range(4)]
     jobs += [old.queues.enqueue(keyed(1, key="k"))[0].id, old.put(after_s=50)]
+    opts = CallOptions(order=OrderPlace("a")).to_bytes()
+    in_order = EnqueueRequest("q", "t", 0, [b"[1]"] * 2, opts=opts)
+    jobs += [row.id for row in old.queues.enqueue(in_order)]
     running = old.claim(old.put(queue="r"))
     ended = False
 
@@ -469,6 +475,8 @@ def dies_at(stores: Two, fatal: int) -> bool:
     assert stores.rows(old) == []
     assert stores.rows(stores.new) == []
     assert stores.ran == dict.fromkeys([*jobs, running.id], 1), fatal
+    places = records_in(stores.new.store, orders.partition_of("q", "a"))
+    assert not any(orders.is_elsewhere(Put(*place)) for place in places), fatal
     said = stores.mover().audit()
     assert not said.has_failed, (fatal, said.findings)
     assert said.jobs.total() == len(jobs) + 1

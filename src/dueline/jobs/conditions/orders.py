@@ -14,6 +14,16 @@ def wait_for_turn(subject: Subject) -> Condition | None:
     if order is None:
         return None
     turn = orders.judge(subject.engine, [job]).get(job.id)
+    if turn is None and orders.waits_for_arrival(subject.engine, job):
+        return Condition(
+            "order",
+            order.key,
+            f"it waits for jobs of the order key {order.key!r} that `dueline move` has yet to "
+            "bring from the old store, or that still run there",
+            "work",
+            unknown="when these arrive or end",
+            facts={"order_key": order.key},
+        )
     if turn is None:
         clause = (
             f"it comes first of the order key {order.key!r}; it continues when a worker releases "
