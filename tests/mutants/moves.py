@@ -7,6 +7,7 @@ import pytest
 from dueline.admin import move, move_rules
 from dueline.admin.move_audit import MoveAuditor
 from dueline.core.engine import Engine
+from dueline.core.job import JobId
 from dueline.jobs import orders
 from tests.mutants.sources import change_source
 
@@ -20,7 +21,7 @@ def entries_have_no_marks(patch: Patch) -> None:
 def marks_go_while_rows_are_in_the_old_store(patch: Patch) -> None:
     rows = orders._rows
 
-    def none_of_the_old(engine: Engine, ids: set[orders.JobId]) -> object:
+    def none_of_the_old(engine: Engine, ids: set[JobId]) -> object:
         return {} if engine.catalog.features.moved_to else rows(engine, ids)
 
     patch.setattr(orders, "_rows", none_of_the_old)

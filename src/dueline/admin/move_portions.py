@@ -21,7 +21,7 @@ from dueline.core.lane import bucket_of, living_queue
 from dueline.core.queue_settings import shard_of
 from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Move, Put
-from dueline.durable import removal
+from dueline.durable import removal, stopped
 from dueline.jobs import (
     called_jobs,
     cancel_requests,
@@ -217,6 +217,7 @@ class Portions:
             if row.opts and row.state != State.DEAD and (rule := rule_of(row)) is not None
         ]
         self._target.store.together([Group(commits=(key,)) for key in keys])
+        stopped.list_moved(self._target, rows)
         self._target.announce(rows)
         for row in rows:
             if row.id in self._called:

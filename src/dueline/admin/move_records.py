@@ -61,7 +61,15 @@ REWRITTEN: Final = OF_ATTEMPTS | {
 """Kinds that are copied with what they belong to."""
 
 WITH_JOBS: Final = frozenset(
-    {"progress", "cancels", "durable", "functions", "dependents", "sections"}
+    {
+        "progress",
+        "cancels",
+        "durable",
+        "durable-stopped",
+        "functions",
+        "dependents",
+        "sections",
+    }
 )
 """Kinds that are copied with the rows of their jobs, and otherwise are of no use."""
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from dueline.jobs.audit_rules import ENDED, FINAL, RULES, Rule
+from dueline.jobs.history import BESIDE
 
 OLD, NEW = 0, 1
 """The stores."""
@@ -147,9 +148,10 @@ def _judge_run(run: int, facts: Sequence[Fact], known: Known, opened_us: int) ->
         *_of_rows(rows, events, results),
     }
     before = {_same(event) for event in events if event.store == OLD}
+    lasting = {event for event in before if event.outcome not in BESIDE}  # others may come later
     after = [event for event in events if event.store == NEW and _same(event) not in before]
     copied = {_same(event) for event in events if event.store == NEW}
-    if has_moved and queue in known.with_history and before - copied:
+    if has_moved and queue in known.with_history and lasting - copied:
         rules.add("no history")
     place = _place(rows, events, results)
     if place == "gone":

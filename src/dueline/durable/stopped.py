@@ -4,7 +4,7 @@ A worker lists a function after it has stopped it. The row decides: the maintena
 what is not stopped any more, and a worker that stops a function again lists it again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -41,8 +41,18 @@ class StoppedFunction(NamedTuple):
 def list_stopped(engine: Engine, job: Job, ending: Parked) -> None:
     """List a function that was just stopped, unless it is listed like this."""
     stop = ending.place.stop
-    if ending.word != "stopped" or stop is None:
-        return
+    if ending.word == "stopped" and stop is not None:
+        _list(engine, job, stop)
+
+
+def list_moved(engine: Engine, rows: Iterable[Job]) -> None:
+    """List the stopped functions among rows that came from another store."""
+    for row in rows:
+        if row.opts and (stop := stop_of(row)) is not None:
+            _list(engine, row, stop)
+
+
+def _list(engine: Engine, job: Job, stop: Stop) -> None:
     partition, key = _place(living_queue(job.lane.queue)), job.id.hex()
     listed = Listed(job.task, stop.why)
     there, version = value_at(engine.store, partition, key, Listed)

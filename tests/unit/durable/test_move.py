@@ -9,9 +9,12 @@ import pytest
 
 from dueline import Dueline, DurableContext
 from dueline.admin.move import Moved, Mover
+from dueline.core.attempt import Stop
+from dueline.core.call_options import read_options
 from dueline.core.errors import NotFound, StoreMoved
 from dueline.core.pagination import records_in
-from dueline.core.store import Store
+from dueline.core.store import Move, Store
+from dueline.durable.stopped import stopped_in
 from dueline.jobs import function_list
 from dueline.jobs.function_list import inbox_of
 from tests.harness.clocks import HandClock
@@ -72,6 +75,26 @@ def move(
     """Move all jobs of a store to another one."""
     engines = queues_on(old, clock), queues_on(new, clock)
     Mover(*engines, ("old", "new"), clock=clock, report=report).run()
+
+
+def test_a_stopped_function_is_listed_in_the_other_store(
+    stores: tuple[Store, Store], clock: HandClock
+) -> None:
+    old = DurableStage(stores[0], clock, declare)
+    old.begin()
+    old.turn(old.onlooker)
+    (row,) = stores[0].find([old.job._id])
+    assert row is not None
+    options = read_options(row.opts)
+    assert options.durable is not None
+    stop = Stop("code", "its code does not fit", row.at_us, row.at_us)
+    opts = options.changed(durable=options.durable._replace(stop=stop)).to_bytes()
+    token = queues_on(stores[0], clock).engine.ids.token()
+    stopped = Move(row, row.at_us, token, row.lane.bucket, 0, 0, opts=opts)
+    assert stores[0].settle([stopped]) == [True]
+    move(*stores, clock)
+    engine = queues_on(stores[1], clock).engine
+    assert [job.id for job, _ in stopped_in(engine, row.lane.queue)] == [row.id]
 
 
 def test_a_function_sleeps_in_one_store_and_ends_in_the_other(
