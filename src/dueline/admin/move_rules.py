@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from dueline.jobs.audit_rules import ENDED, FINAL, RULES, Rule
-from dueline.jobs.history import BESIDE
+from dueline.jobs.history import BESIDE, REFUSED
 
 OLD, NEW = 0, 1
 """The stores."""
@@ -182,7 +182,8 @@ def _of_claims(events: Sequence[Fact], *, is_once: bool) -> Iterator[str]:
         if len(own) > 1:
             yield "another end"
     ends = [event.fence for event in events if event.outcome in ENDED]
-    if ends and any(fence > min(ends) for fence in claims):
+    refused = {event.fence for event in events if event.outcome == REFUSED}
+    if ends and max(claims.keys() | refused, default=0) > min(ends):
         yield "after its end"
     called = [event.fence for event in events if event.outcome in _CALLED and event.is_claim]
     if is_once and called:
