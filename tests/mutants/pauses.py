@@ -20,7 +20,7 @@ def a_mark_holds_wherever_the_row_is(patch: Patch) -> None:
         mark = read_options(row.opts).aside
         return mark and mark[0]
 
-    patch.setattr(paused_tasks, "_place", place)
+    patch.setattr(paused_tasks, "place_before", place)
 
 
 def who_knows_late_of_an_end_leaves_it_at_that(patch: Patch) -> None:

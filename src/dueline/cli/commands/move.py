@@ -36,7 +36,7 @@ def move(
     ] = False,
     audit: Annotated[
         bool,
-        typer.Option("--audit", help="Prove the move, now or later, by the histories of both."),
+        typer.Option("--audit", help="Prove the move, now or later, by both histories."),
     ] = False,
 ) -> int:
     """Move all jobs of a store to another one, while producers and workers run.
