@@ -1,4 +1,4 @@
-"""Tasks that pause themselves when they fail, on each kind of store (R18)."""
+"""Tasks that pause themselves when they fail, on each kind of store (R5, R18)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -37,7 +37,7 @@ def set_queue(
         list[str] | None, option("TENANT=N", "Turns of a tenant; repeat for all tenants.")
     ] = None,
     dead_in_order: Annotated[
-        str | None, option("MODE", "Effect of a dead job on its order key: block or skip.")
+        str | None, option("MODE", "Dead jobs block their order key, or are skipped.")
     ] = None,
     poll: Annotated[
         str | None, option("DURATION", "Maximum time between polls of an idle worker; 0s: auto.")
