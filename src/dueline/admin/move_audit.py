@@ -229,8 +229,8 @@ class MoveAuditor:
     # Judging
 
     def _judge_jobs(self, facts: SortedGroups, keys: SortedGroups) -> None:
-        for job, some in facts.groups(Fact):
-            for judged in judge(some, self._known, self._closed_us):
+        for job, said in facts.groups(Fact):
+            for judged in judge(said, self._known, self._closed_us):
                 self._count(job, judged)
                 if judged.order_key:
                     times = judged.old_end_us, judged.new_start_us
@@ -272,20 +272,20 @@ class MoveAuditor:
                 self._audit.add(MOVED["key"], row.job, row.queue)
 
     def _is_living(self, job: str) -> bool:
-        found = [engine.store.find([_id(job)])[0] for engine in self._engines]
-        return any(row is not None and not row.outcome for row in found)
+        rows = [engine.store.find([_id(job)])[0] for engine in self._engines]
+        return any(row is not None and not row.outcome for row in rows)
 
     # Jobs that seem lost
 
     def _judge_suspects(self) -> None:
         """Look for jobs that ended, or whose rows moved, while the stores were read."""
         late = self._late_events() if self._suspects else set()
-        for some in parts_of(self._suspects.items(), _PAGE):
-            ids = sorted({_id(job) for (job, _), _ in some})
-            found = zip(ids, self._target.store.find(ids), strict=True)
+        for suspects in parts_of(self._suspects.items(), _PAGE):
+            ids = sorted({_id(job) for (job, _), _ in suspects})
+            rows = zip(ids, self._target.store.find(ids), strict=True)
             old, new = (results.read_many(engine.store, ids) for engine in self._engines)
-            here = {job_id for job_id, row in found if row is not None} | new.keys()
-            for (job, name), judged in some:
+            here = {job_id for job_id, row in rows if row is not None} | new.keys()
+            for (job, name), judged in suspects:
                 is_here = _id(job) in here or job in late
                 if name == "no result" and (_id(job) not in old or _id(job) in new):
                     continue

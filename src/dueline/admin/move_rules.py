@@ -114,9 +114,9 @@ def judge(facts: Sequence[Fact], known: Known, opened_us: int) -> Iterator[Judge
       known: What is known of the stores.
       opened_us: No job was claimed in the new store before.
     """
-    for run, some in _runs(facts):
-        if any(fact.store == OLD or fact.kind == "moved" for fact in some):
-            yield _judge_run(run, some, known, opened_us)
+    for run, said in _runs(facts):
+        if any(fact.store == OLD or fact.kind == "moved" for fact in said):
+            yield _judge_run(run, said, known, opened_us)
 
 
 def _runs(facts: Sequence[Fact]) -> Iterator[tuple[int, Sequence[Fact]]]:
@@ -175,10 +175,12 @@ def _of_claims(events: Sequence[Fact], *, is_once: bool) -> Iterator[str]:
     for event in events:
         if event.is_claim:
             claims[event.fence].append(event)
-    for some in claims.values():
-        if len({(event.worker, event.claimed_us) for event in some}) > 1:
+    for claim in claims.values():
+        if len({(event.worker, event.claimed_us) for event in claim}) > 1:
             yield "one fence"
-        own = {(event.outcome, event.at_us, event.digest) for event in some if not event.is_of_dead}
+        own = {
+            (event.outcome, event.at_us, event.digest) for event in claim if not event.is_of_dead
+        }
         if len(own) > 1:
             yield "another end"
     ends = [event.fence for event in events if event.outcome in ENDED]

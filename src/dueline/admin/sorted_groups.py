@@ -51,8 +51,8 @@ class SortedGroups:
         for file in self._files:
             file.seek(0)
         lines = merge(*self._files, self._lines)
-        for key, some in groupby(lines, lambda line: line.partition(_BETWEEN)[0]):
-            values = (line.partition(_BETWEEN)[2] for line in some)
+        for key, group in groupby(lines, lambda line: line.partition(_BETWEEN)[0]):
+            values = (line.partition(_BETWEEN)[2] for line in group)
             yield key.decode(), [decode(value, kind) for value in values]
 
     def _write(self) -> None:

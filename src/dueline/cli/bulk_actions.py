@@ -69,9 +69,9 @@ def change_matching(
     (verb, past), limit = words, bulk.limit
     with session_of(context).queues() as queues:
         bulk_run = BulkRun(queues.engine, like, f"{verb} {how}")
-        found = bulk_run.count(limit)
-        matching = found if limit is None else min(found, limit)
-        note_matching(bulk_run, "Matching jobs", matching, more=found > matching)
+        count = bulk_run.count(limit)
+        matching = count if limit is None else min(count, limit)
+        note_matching(bulk_run, "Matching jobs", matching, more=count > matching)
         question = f"{verb.capitalize()} them?"
         if matching and not bulk.dry_run and not is_agreed(question, yes=bulk.yes):
             return refuse(context, past, matching)
@@ -123,9 +123,9 @@ def move_matching(context: typer.Context, like: JobFilter, to: str, options: Mov
     limit = options.limit
     with session_of(context).queues() as queues:
         bulk_run, moves = move_run(queues, like, to)
-        found = bulk_run.count(limit)
-        matching = found if limit is None else min(found, limit)
-        note_matching(bulk_run, "Matching jobs", matching, more=found > matching)
+        count = bulk_run.count(limit)
+        matching = count if limit is None else min(count, limit)
+        note_matching(bulk_run, "Matching jobs", matching, more=count > matching)
         if options.dry_run:
             moves.preview(islice(bulk_run.matching(), limit))
         elif matching and not is_agreed(f"Move them to {to}?", yes=options.yes):

@@ -57,7 +57,7 @@ class QueueMoves:
     Attributes:
         to: The queue to move to.
         moved: The number of jobs that were moved, or that would be.
-      left: The numbers of jobs that were not moved, by the reason, see `REASONS`.
+        left: The numbers of jobs that were not moved, by the reason, see `REASONS`.
 
     Raises:
         BadInput: A name is invalid, or both are the same.
@@ -106,10 +106,10 @@ class QueueMoves:
             QuotaExceeded: The new queue has no room; nothing was changed.
         """
         for _ in range(_ROUNDS_MAX):
-            found = self._queues.find(job_id)
-            row = found.row
-            if row is None or found.status in ("dead", "running", "expired"):
-                raise conflict_error(job_id, "moved", found.status)
+            known = self._queues.find(job_id)
+            row = known.row
+            if row is None or known.status in ("dead", "running", "expired"):
+                raise conflict_error(job_id, "moved", known.status)
             reason = self._reason(row)
             if not reason:
                 self._admit(tenant_of(row.lane), 1)
@@ -129,11 +129,11 @@ class QueueMoves:
         reasons = {row.id: self._reason(row) for row in page}
         fitting = [row for row in page if not reasons[row.id]]
         for tenant in {tenant_of(row.lane) for row in fitting}:
-            some = [row for row in fitting if tenant_of(row.lane) == tenant]
-            for part in self._with_room(tenant, some):
+            rest = [row for row in fitting if tenant_of(row.lane) == tenant]
+            for part in self._with_room(tenant, rest):
                 reasons |= dict(zip((row.id for row in part), self._moved(part), strict=True))
-                some = some[len(part) :]
-            reasons |= dict.fromkeys((row.id for row in some), "quota")
+                rest = rest[len(part) :]
+            reasons |= dict.fromkeys((row.id for row in rest), "quota")
         return [reasons[row.id] for row in page]
 
     def _with_room(self, tenant: str, rows: Sequence[Job]) -> Iterator[Sequence[Job]]:
@@ -199,12 +199,12 @@ class QueueMoves:
         """Move jobs without unique keys; return why each was not moved, empty if it was."""
         reasons: dict[JobId, str] = {}
         for source in {move.job.lane.queue for move in moves}:
-            some = [move for move in moves if move.job.lane.queue == source]
-            groups = [Group([move], rows=self._noted(move.job)) for move in some]
+            leaving = [move for move in moves if move.job.lane.queue == source]
+            groups = [Group([move], rows=self._noted(move.job)) for move in leaving]
             held = self._noting(source).together(groups)
             reasons |= {
                 move.job.id: "" if is_moved else "changed"
-                for move, is_moved in zip(some, held, strict=True)
+                for move, is_moved in zip(leaving, held, strict=True)
             }
         return reasons
 

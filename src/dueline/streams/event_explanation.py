@@ -116,8 +116,8 @@ def explain_event(
     )  # fmt: skip
     known = sorted(groups.registered(engine.store, stream).items())
     shown = None if row is None else Event(row)
-    found = [_delivery(asked, shown, name, group) for name, group in known]
-    return EventDetails(stream, place.id.hex(), shown, found)
+    deliveries = [_delivery(asked, shown, name, group) for name, group in known]
+    return EventDetails(stream, place.id.hex(), shown, deliveries)
 
 
 class _Wanted(NamedTuple):
@@ -171,9 +171,9 @@ def _delivery(asked: _Asked, event: Event | None, name: str, group: Group) -> De
         return Delivery(name, pattern, "", why)
     if name.startswith(topics.TASK_PREFIX):
         job_id = topics.job_id_of(name, asked.row.id)
-        found = asked.job_explained(job_id)
-        if found.reason != "unknown":
-            return Delivery(name, pattern, job_id.hex(), found)
+        explanation = asked.job_explained(job_id)
+        if explanation.reason != "unknown":
+            return Delivery(name, pattern, job_id.hex(), explanation)
     if event is None:
         return Delivery(name, pattern, "", _expired(asked, group))
     known = groups.places(asked.store, asked.stream, name)
@@ -253,10 +253,10 @@ def _conditions(
         yield Condition("waiting", f"{stream}/{shard}", clause, "work")
     before, is_capped = _unread_before(asked, group, known)
     if before:
-        some = f"{len(before)} event{' comes' if len(before) == 1 else 's come'}"
-        some = f"at least {some}" if is_capped else some
+        number = f"{len(before)} event{' comes' if len(before) == 1 else 's come'}"
+        number = f"at least {number}" if is_capped else number
         waits = span_text(max(0, asked.now_us - before[0].at_us))
-        clause = f"{some} first in its shard {shard}, and the oldest waits for {waits}"
+        clause = f"{number} first in its shard {shard}, and the oldest waits for {waits}"
         facts = {"shard": shard, "behind": len(before)}
         yield Condition("waiting", f"{stream}/{shard}", clause, "work", facts=facts)
     if members:

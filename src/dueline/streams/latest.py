@@ -27,21 +27,21 @@ def latest_events(
 ) -> Events:
     """Return the newest events of a stream, the newest first."""
     each = at_once(store, lambda shard: _latest_of(store, stream, shard, count, now_us), shards)
-    rows = heapq.nlargest(count, (row for some in each for row in some), key=_place_of)
+    rows = heapq.nlargest(count, (row for newest in each for row in newest), key=_place_of)
     return Events(list({row.id: row for row in rows}.values()))
 
 
 def _latest_of(store: Store, stream: str, shard: int, count: int, now_us: int) -> Sequence[Row]:
     """Return the newest rows of a shard; `count` of them, or about that many."""
-    found: list[Row] = []
+    rows: list[Row] = []
     end_us, until_us, width_us = now_us, SEALED_US, _WINDOW_US
-    while len(found) < count and end_us >= 0:
+    while len(rows) < count and end_us >= 0:
         since_us = max(-1, end_us - width_us)
         page = store.tail(stream, shard, after=(since_us, _LAST_ID), limit=_PAGE, until_us=until_us)
         if len(page.rows) == _PAGE and width_us > 1:
             width_us = max(1, width_us // _GROWTH)
             continue
-        found = [*page.rows, *found]
+        rows = [*page.rows, *rows]
         end_us = until_us = since_us
         width_us *= _GROWTH
-    return found
+    return rows
