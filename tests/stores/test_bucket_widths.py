@@ -131,10 +131,10 @@ def test_the_doctor_names_many_buckets_that_are_nearly_empty(
     app.queue("wide", shards=1, bucket=3600)
     app.queue("mail", shards=1, bucket=1)
     queues = app.queues
-    now = datetime.now(UTC)
+    begin = datetime.now(UTC) + timedelta(seconds=30)  # what is due in the past has no own bucket
     for queue in ("wide", "mail"):
         app.enqueue_many(
-            app.task_named("echo").using(queue=queue, due=now + timedelta(seconds=n)).call("x")
+            app.task_named("echo").using(queue=queue, due=begin + timedelta(seconds=n)).call("x")
             for n in range(60)
         )
     engine = queues.engine
