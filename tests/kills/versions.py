@@ -235,9 +235,10 @@ class Versions:
             ended = {row.job for row in rows if row.outcome in FINAL}
             waiting = [job for job in lines.jobs if job not in ended]
             flows = [flow for flow in lines.flows if app.flow(flow).status not in FINAL]
-            if not waiting and not flows:
+            is_late = time.monotonic() > give_up_s
+            if not waiting and not flows and (is_late or not list(_gaps(rows))):
                 break
-            if time.monotonic() > give_up_s:
+            if is_late:
                 left = [f"{len(waiting)} jobs and {len(flows)} workflows have not ended"]
                 return left + [f"{job}: {app.job(job).status}" for job in waiting[:5]]
             self._expect_all()
@@ -284,10 +285,8 @@ class Versions:
             width = int(flow.name)
             if flow.result(0) != sum(part + 11 for part in range(width)):
                 yield f"workflow {flow_id} returned {flow.result(0)}"
-        ticks = sorted(row.due_us for (row, *_) in ended.values() if row.task == "tick")
-        for run, (before, after) in enumerate(pairwise(ticks)):
-            if after - before != SECOND_US:
-                yield f"the schedule ran {(after - before) / 1e6} s after its run {run}"
+        yield from _gaps(rows)
+        ticks = [ends for ends in ended.values() if ends[0].task == "tick"]
         if not ticks:
             yield "the schedule never ran"
         if (most := highest(lines.holds)) > CAPACITY:
@@ -298,6 +297,18 @@ class Versions:
             "ticks": len(ticks),
             "attempts": dict(Counter(row.outcome for row in rows)),
         }
+
+
+def _gaps(rows: Sequence[Attempt]) -> Iterator[str]:
+    """Yield where the schedule, of a run each second, has none that has ended, in words."""
+    ticks = sorted(
+        {
+            row.job: row.due_us for row in rows if row.task == "tick" and row.outcome in FINAL
+        }.values()
+    )
+    for run, (before, after) in enumerate(pairwise(ticks)):
+        if after - before != SECOND_US:
+            yield f"the schedule ran {(after - before) / 1e6} s after its run {run}"
 
 
 def highest(spans: Sequence[tuple[int, int]]) -> int:
