@@ -192,8 +192,9 @@ class Mover:
         state = self._state() if self.is_done() else None
         if state is None:
             raise Conflict("The move is not done.", hint="Run it first.")
-        say = lambda text: self._report(text, self.moved)  # noqa: E731
-        return MoveAuditor(self._source, self._target, state.closed_us, say).run()
+        return MoveAuditor(
+            self._source, self._target, state.closed_us, lambda text: self._report(text, self.moved)
+        ).run()
 
     # The stages
 

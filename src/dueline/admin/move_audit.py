@@ -130,7 +130,7 @@ class MoveAuditor:
     def run(self) -> MoveAudit:
         """Read both stores and judge."""
         with ExitStack() as stack:
-            facts, keys = (stack.enter_context(SortedGroups()) for _ in range(2))
+            facts, keys = SortedGroups(stack), SortedGroups(stack)
             for store, engine in (NEW, self._target), (OLD, self._source):  # rows before their ends
                 self._report(f"reading the jobs of the {_NAMES[store]} store")
                 self._read_rows(store, engine, facts, keys)

@@ -323,7 +323,7 @@ class Operations:
         )
         return moves
 
-    def preview_move(self, like: JobFilter, written: str, to: str) -> QueueMoves:  # noqa: ARG002
+    def preview_move(self, like: JobFilter, to: str) -> QueueMoves:
         """Count the jobs that `move` would move, and those that it would leave."""
         run, moves = move_run(self._queues, like, to)
         moves.preview(islice(run.matching(), BULK_MAX))

@@ -1,10 +1,10 @@
 """Groups of values by key, for more of them than fit into memory: sorted parts in a file."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from heapq import merge
 from itertools import groupby
-from types import TracebackType
-from typing import IO, Final, Self, TypeVar
+from typing import IO, Final, TypeVar
 
 from dueline.core.codec import decode, encode
 
@@ -19,25 +19,13 @@ T = TypeVar("T")
 class SortedGroups:
     """Takes values in any order, and yields them by key.
 
-    It needs about 150 bytes of temporary disk space for each value.
+    It needs about 150 bytes of temporary disk space for each value, until the stack is closed.
     """
 
-    def __init__(self, part: int = PART) -> None:
-        self._part = part
+    def __init__(self, stack: ExitStack, part: int = PART) -> None:
+        self._stack, self._part = stack, part
         self._lines: list[bytes] = []
         self._files: list[IO[bytes]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for file in self._files:
-            file.close()
 
     def add(self, key: str, value: object) -> None:
         """Add a value. key: without tabs and line feeds."""
@@ -59,7 +47,7 @@ class SortedGroups:
         from tempfile import TemporaryFile  # noqa: PLC0415  (seldom used)
 
         self._lines.sort()
-        file = TemporaryFile()  # noqa: SIM115  (it is closed with this)
+        file = self._stack.enter_context(TemporaryFile())  # noqa: SIM115  (closed with the stack)
         self._files.append(file)
         file.writelines(self._lines)
         self._lines.clear()

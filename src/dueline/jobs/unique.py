@@ -293,12 +293,7 @@ class UniqueJobs:
         rule = rule_of(row)
         if rule is None or rule.within_us:
             return store.settle([move])[0]
-        original = unique_records.read(store, unique_records.scope_of(row), rule.key)
-        if original is not None and original.id != row.id:
-            holder = self._holder(original)
-            if holder.holds():
-                raise _duplicate(rule, holder.original, "Cancel that job first, or keep it.")
-        expect = NO_VERSION if original is None else original.id
+        expect = self._expect_free(row, rule, unique_records.scope_of(row), store)
         # The dead-letter row: its key was inserted before, so adding it again changes nothing.
         take = unique_records.take(row, rule, expect=expect)
         return decisions.decide(store, [Decision(take, Group(verdicts=(move,)))])[0]
@@ -330,18 +325,24 @@ class UniqueJobs:
         here = unique_records.read(store, unique_records.scope_of(row), rule.key)
         if is_step(row) or here is None or here.id != row.id:  # it holds no key of this queue
             return store.together([carried])[0]
-        original = unique_records.read(store, to.queue, rule.key)
-        if original is not None and original.id != row.id:
-            holder = self._holder(original)
-            if holder.holds():
-                raise _duplicate(rule, holder.original)
-        expect = NO_VERSION if original is None else original.id
+        expect = self._expect_free(row, rule, to.queue, store)
         take = unique_records.carry(row, to, rule, expect=expect)
         release = unique_records.release(row, rule)
         is_moved = decisions.decide(store, [Decision(take, carried)])[0]
         if is_moved:
             decisions.free(store, (), [release])
         return is_moved
+
+    def _expect_free(self, row: Job, rule: Rule, scope: str, store: Store) -> bytes:
+        """Return the version of a key's record; raise Duplicate if another job holds the key."""
+        original = unique_records.read(store, scope, rule.key)
+        if original is None:
+            return NO_VERSION
+        if original.id != row.id:
+            holder = self._holder(original)
+            if holder.holds():
+                raise _duplicate(rule, holder.original, "Cancel that job first, or keep it.")
+        return original.id
 
     def holder(self, queue: str, key: str) -> Job | None:
         """Return the row of the waiting or running job that holds a key; nothing is written."""

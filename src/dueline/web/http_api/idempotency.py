@@ -67,12 +67,8 @@ def request_key(engine: Engine, key: str, *, sender: str, body: bytes) -> Iterat
         raise KeyReused
     try:
         yield Key(digest[:40], is_new)
-    except (
-        BadInput,
-        Conflict,
-        NotFound,
-    ):  # nothing was stored: the corrected request may have the same key
-        if is_new:
+    except (BadInput, Conflict, NotFound):
+        if is_new:  # nothing was stored: the corrected request may have the same key
             engine.store.commit(partition, (Delete(digest, expect=version),))
         raise
 

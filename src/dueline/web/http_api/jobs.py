@@ -318,8 +318,10 @@ def move_jobs(call: Call, body: MoveJobs) -> Moved:
     """Move up to 5,000 waiting jobs of a queue to another one; a repeat continues after them."""
     like = call.site.admin.filter(body.filter)
     operations = call.operations()
-    move = operations.preview_move if body.dry_run else operations.move
-    moves = move(like, body.filter, body.to)
+    if body.dry_run:
+        moves = operations.preview_move(like, body.to)
+    else:
+        moves = operations.move(like, body.filter, body.to)
     return Moved(moves.moved, dict(moves.left))
 
 

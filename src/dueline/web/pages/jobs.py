@@ -77,9 +77,7 @@ def list_jobs(request: Request) -> Response:
         tabs=[(state, with_state(text, state)) for state in (None, *STATES)],
         changes=targets(like) if like else (),
         has_ended=like is not None and like.state in IN_HISTORY,
-        selected=_SELECTED.get(like.state or "", ("retry", "cancel", "move"))
-        if like is not None
-        else (),
+        selected=_SELECTED.get(like.state or "", _OF_WAITING) if like is not None else (),
     )
 
 
