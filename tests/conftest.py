@@ -56,7 +56,8 @@ SLOW_PAGES = [
 ]  # fmt: skip
 """Pages that take a second."""
 
-pytest.register_assert_rewrite("tests.harness.late_landing", "tests.harness.store_comparison")
+for judge in ("late_landing", "spark", "store_comparison"):
+    pytest.register_assert_rewrite(f"tests.harness.{judge}")
 
 EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
 

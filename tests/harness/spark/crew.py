@@ -117,7 +117,8 @@ def expect_on_a_cluster(crew: Crew, machines: Cluster, folder: Path, app: Duelin
     assert len(machines.parts() - before) == WORKERS  # each ran some of it
     assert not list(app.queues.engine.jobs_of(cluster.QUEUE))
     told = list(attempts(app.store, cluster.QUEUE, cluster.SHARDS))
-    ends = Counter(one.outcome for one in told)
+    # A claim whose job waits for a place of Spark's is released before its handler starts.
+    ends = Counter(one.outcome for one in told if one.outcome != "given_back")
     assert ends == {"done": cluster.ROWS, "crashed": 1}
     assert len({one.job for one in told}) == cluster.ROWS
     starts = Counter(int(one.name.split(".")[0]) for one in folder.glob("*.ran"))

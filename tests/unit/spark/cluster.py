@@ -20,6 +20,8 @@ from tests.harness.spark.environment import BRIEF, PLAIN_PLANS
 ROWS = 200
 QUEUE = "cluster"
 SHARDS = 2
+LEASE_S = 3600
+"""No claim ends because a store stands still: only the deaths of executors repeat a job."""
 ENQUEUED, RAN = "killed while it enqueued", "killed while it ran"
 MASTER_VARIABLE = "DUELINE_TEST_MASTER"
 STORE_VARIABLE = "DUELINE_TEST_STORE"
@@ -46,7 +48,7 @@ def main(folder: Path) -> None:
     """Enqueue a table, then run its jobs."""
     file = f"sqlite:///{folder}/jobs.db?synchronous=NORMAL"
     app = Dueline(os.environ.get(STORE_VARIABLE, file))
-    app.queue(QUEUE, shards=SHARDS)
+    app.queue(QUEUE, shards=SHARDS, lease=LEASE_S)
 
     @app.task(name="work", queue=QUEUE)
     def work(number: int) -> int:
