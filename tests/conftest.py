@@ -1,14 +1,15 @@
 """What every test stands on."""
 
 import gc
+import itertools
 import os
+import re
 import signal
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from zlib import crc32
 
@@ -26,7 +27,7 @@ LONG_EXAMPLES = 10_000
 CASES_MIN = 4
 """Minimum number of cases of a test of which CI runs a part."""
 
-FOLDERS = count()
+FOLDERS = itertools.count()
 
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
@@ -45,6 +46,9 @@ LONG = {"failures", "kills", "moving", "simulation"}
 
 SERVERS = ("cassandra", "postgres", "redis")
 """Markers of tests on servers."""
+
+SERVER_IN_CASE = re.compile(r"cassandra|postgres|redis|valkey")
+"""What the names of cases on several servers differ by."""
 
 LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations", "pipeline")]
 """Pages whose blocks are many processes; `make test` runs the others."""
@@ -124,7 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if LONG & set(item.nodeid.split("/")) or _is_of_page(item, LONG_PAGES):
             item.add_marker(pytest.mark.long)
         if _is_of_page(item, SLOW_PAGES):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.slow(parts=True))
         if _is_slow_law(item):
             item.add_marker(pytest.mark.slow(parts=True))
     _leave_out(config, items)
@@ -145,7 +149,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the environment says: all but a part of mutants, long tests and cases."""
     others = set(_other_cases(items))
-    others.update(_other_laws(items))
+    others.update(_other_servers(items))
     for variable, mark in (
         ("MUTANTS_PART", "mutants"), ("LONG_PART", "long"), ("SPARK_PART", "spark")
     ):  # fmt: skip
@@ -178,17 +182,29 @@ def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             yield from (case for place, case in enumerate(cases) if place % parts != number)
 
 
-def _other_laws(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the laws of stores on servers that are not of the part `LAWS_PART`.
+def _other_servers(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the cases of tests on servers whose turn it is not, of what `SERVERS_TURN` says.
 
-    Of three parts each runs every law once: on Cassandra, PostgreSQL or Redis.
+    A test with a case for each of several servers runs on one of them, and a law of the stores
+    likewise: in turn on Cassandra, PostgreSQL and Redis, and in turn on servers of one kind.
     """
-    number, parts = map(int, os.environ.get("LAWS_PART", "0/1").split("/"))
+    turn = os.environ.get("SERVERS_TURN")
+    if turn is None:
+        return
+    tests: defaultdict[str, defaultdict[str, list[pytest.Item]]]
+    tests = defaultdict(lambda: defaultdict(list))
     for item in items:
-        if parts > 1 and item.path.stem == "test_laws":
-            law = crc32(item.name.encode())
-            places = [place for place, mark in enumerate(SERVERS) if item.get_closest_marker(mark)]
-            yield from (item for place in places if (law + place) % parts != number)
+        for mark in filter(item.get_closest_marker, SERVERS):
+            name, _, case = item.nodeid.partition("[")
+            if item.path.stem == "test_laws":
+                name, case = item.name, ""
+            tests[name + SERVER_IN_CASE.sub("", case)][mark].append(item)
+    for test, cases in tests.items():
+        number = crc32(test.encode()) + int(turn)
+        mark = sorted(cases)[number % len(cases)]
+        own = sorted(cases.pop(mark), key=lambda case: case.nodeid)
+        kept = own[number // 3 % len(own)]
+        yield from (case for case in itertools.chain(own, *cases.values()) if case is not kept)
 
 
 def _is_slow_law(item: pytest.Item) -> bool:

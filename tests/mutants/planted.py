@@ -58,7 +58,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def environment(old: str, new: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a run with changed statements, in which no test is left out."""
-    whole = {name: value for name, value in variables.items() if not name.endswith("_PART")}
+    turns = ("_PART", "_TURN")
+    whole = {name: value for name, value in variables.items() if not name.endswith(turns)}
     return whole | {VARIABLE: json.dumps([old, new])}
 
 

@@ -1,9 +1,11 @@
 """Which tests of servers share a process, and which take turns."""
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from tests.mutants.planted import environment
 
-PARTS = [{"LAWS_PART": f"{number}/3"} for number in range(3)]
+TURNS = [{"SERVERS_TURN": str(number)} for number in range(6)]
 
 FEW_TESTS = """
 import os
@@ -48,7 +50,24 @@ class TestPostgres(Laws):
 class TestRedis(Laws):
     pass
 
+class TestValkey(TestRedis):
+    pass
+
 class TestMemory(Laws):
+    pass
+"""
+
+CASES = """
+import pytest
+
+KINDS = ["sqlite"] + [
+    pytest.param(kind, marks=getattr(pytest.mark, mark))
+    for kind, mark in (("cassandra",) * 2, ("postgres",) * 2, ("redis",) * 2, ("valkey", "redis"))
+]
+
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("kind", KINDS)
+def test_case(kind: str, number: int) -> None:
     pass
 """
 
@@ -91,22 +110,26 @@ def test_the_cassandra_tests_of_a_module_share_one_process(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_servers_take_turns_with_the_laws(tmp_path: Path) -> None:
-    """Each part runs each law on one server; the other parts run it on the others."""
-    (tmp_path / "test_laws.py").write_text(LAWS)
-    parts = [
-        set(re.findall(r"::(\w+)::test_law\[(\d)\]", collected(tmp_path, os.environ | part)))
-        for part in PARTS
+@pytest.mark.parametrize(("name", "text"), [("test_laws", LAWS), ("test_cases", CASES)])
+def test_servers_take_turns(tmp_path: Path, name: str, text: str) -> None:
+    """Each turn runs each law and each case on one server, and on each store without a server."""
+    (tmp_path / f"{name}.py").write_text(text)
+    turns = [
+        Counter(re.findall(r"(Test\w+|sqlite|cassandra|postgres|redis|valkey)\W.*(\d)\]", output))
+        for output in (collected(tmp_path, os.environ | turn) for turn in TURNS)
     ]
-    memory = {("TestMemory", str(number)) for number in range(8)}
-    assert len(set[tuple[str, str]]().union(*parts)) == 4 * 8
-    for part in parts:
-        assert part >= memory
-        assert sorted(number for _, number in part - memory) == list("01234567")
-        assert len({name for name, _ in part}) == 4
+    always = {case for case in turns[0] if case[0] in ("TestMemory", "sqlite")}
+    assert len(always) == 8
+    for turn in turns:
+        assert turn.keys() >= always
+        assert sorted(number for _, number in turn.keys() - always) == list("01234567")
+    assert len(set(itertools.chain(*turns))) == 5 * 8
+    for number in "01234567":
+        times = Counter(server for turn in turns for server, place in turn if place == number)
+        assert sorted(times.values()) == [1, 1, 2, 2, len(TURNS)]
 
 
 @pytest.mark.slow
-def test_a_law_that_has_to_notice_a_mistake_is_of_each_part(tmp_path: Path) -> None:
+def test_a_law_that_has_to_notice_a_mistake_takes_no_turns(tmp_path: Path) -> None:
     (tmp_path / "test_laws.py").write_text(LAWS)
-    assert "32 tests" in collected(tmp_path, environment("", "", os.environ | PARTS[0]))
+    assert "40 tests" in collected(tmp_path, environment("", "", os.environ | TURNS[0]))
