@@ -337,17 +337,22 @@ def _kept_arguments(engine: Engine, job_id: JobId, queue: str) -> dict[str, Any]
 def _of_outcome(engine: Engine, job_id: JobId, outcome: Outcome) -> JobDetails:
     """Return an ended job; the attempt that ended it is found by its time."""
     ended_us = outcome.ended_us
-    past = last = _past(engine, job_id, since_us=ended_us, until_us=ended_us + LATE_US)
-    if last.attempts and (first := last_state(last.attempts)).fence > 1:
-        past = _past(engine, job_id, first.queue, since_us=first.enqueued_us)
-    attempts = past.attempts or last.attempts
-    known = summary_of_attempt(last_state(attempts)) if attempts else JobSummary(job_id.hex(), "")
+    until_us: int | None = ended_us + LATE_US
+    past = last = _past(engine, job_id, since_us=ended_us, until_us=until_us)
+    known = JobSummary(job_id.hex(), "")
+    if last.attempts:
+        end = last_state(last.attempts)
+        known = summary_of_attempt(end)
+        if end.fence > 1 or outcome.state != "done":  # a refused outcome may come at any time
+            until_us = None
+        past = _past(engine, job_id, end.queue, since_us=end.enqueued_us, until_us=until_us)
+    unread = [event for event in last.attempts if event not in past.attempts]  # if it is capped
     return JobDetails(
         replace(known, state=outcome.state, at_us=ended_us, ended_us=ended_us, error=outcome.error),
         has_result=bool(outcome.value),
         result=_decoded(outcome.value),
         traceback=outcome.traceback,
-        attempts=attempts,
+        attempts=[*unread, *past.attempts],
         is_capped=past.is_capped or past.more,
         **_kept_arguments(engine, job_id, known.queue),
     )

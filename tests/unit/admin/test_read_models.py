@@ -311,6 +311,11 @@ def test_an_ended_job_has_its_attempts_and_its_result(world: World, admin: Admin
     world.clock.advance(1)
     world.end(world.claim(broken), Outcome("done", world.now_us, value="{"))
     assert admin.get(broken.hex()).result == "{"
+    world.queues.engine.catalog.configure("q", history="all")
+    once = world.put()
+    world.clock.advance(1)
+    world.end(world.claim(once), Outcome("done", world.now_us, value="1"))
+    assert [event.outcome for event in admin.get(once.hex()).attempts] == ["done", "enqueued"]
 
 
 def test_a_job_without_a_result_is_read_from_the_history(world: World, admin: Admin) -> None:
