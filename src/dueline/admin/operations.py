@@ -291,6 +291,8 @@ class Operations:
             "reschedule": lambda rows: reschedule_all(self._queues, rows, at_us),
             "delete": partial(delete_dead, self._queues),
         }
+        if what not in changes:
+            raise no_change(what)
         check_bulk(what, like)
         run = BulkRun(self._queues.engine, like, f"{what} {at_us or ''}")
 
@@ -550,13 +552,19 @@ def check_bulk(what: str, like: JobFilter) -> None:
     Raises:
         BadInput: They cannot.
     """
-    if what not in ("retry", "cancel", "reschedule", "delete"):
+    if what not in ("retry", "cancel", "reschedule", "delete", "move"):
         raise no_change(what)
-    if like.state in IN_HISTORY and what not in targets(like):
+    if what in targets(like):
+        return
+    if what == "move" and like.queue is None:
+        raise BadInput("The filter names no queue to move from.", hint="Use queue:NAME.")
+    if what == "move":
+        raise BadInput(f"Jobs in state {like.state} cannot be moved.", hint="Choose another.")
+    if like.state in IN_HISTORY:
         raise BadInput(f"Jobs in state {like.state} cannot be changed.", hint="Choose another.")
-    if like.state == "dead" and what not in targets(like):
+    if like.state == "dead":
         raise BadInput("Dead-letter jobs can be retried or deleted.", hint="Choose retry.")
-    if what == "delete" and like.state != "dead":
+    if what == "delete":
         raise BadInput("Only dead-letter jobs can be deleted.", hint="Choose cancel.")
 
 
@@ -565,10 +573,7 @@ def move_run(queues: Queues, like: JobFilter, to: str) -> tuple[BulkRun, QueueMo
 
     Raises: As `Operations.move`.
     """
-    if like.queue is None:
-        raise BadInput("The filter names no queue to move from.", hint="Use queue:NAME.")
-    if like.state is not None and "move" not in targets(like):
-        raise BadInput(f"Jobs in state {like.state} cannot be moved.", hint="Choose another.")
+    check_bulk("move", like)
     moves = QueueMoves(queues, to, like.queue)
     return BulkRun(queues.engine, like, f"move {to}"), moves
 

@@ -56,6 +56,8 @@ def test_the_dashboard_moves_jobs(app: Dueline) -> None:
     assert "what=move" not in visitor.text("/jobs")
     assert "what=move" in visitor.text("/jobs?q=queue:default")
     assert "To the queue" in visitor.text("/jobs/change?q=queue:default&what=move")
+    for like, why in ((":running+queue:slow", "cannot be moved"), (":ready", "names no queue")):
+        assert why in visitor.get(f"/jobs/change?q=state{like}&what=move").text
     visitor.post("/jobs/change", {"q": "queue:default", "what": "move", "to": "slow"})
     assert queue_of(app, jobs[2].id) == "slow"
     for form in ({"what": "move", "q": "queue:slow"}, {"what": "move", "q": "", "to": "slow"}):

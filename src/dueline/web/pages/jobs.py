@@ -206,8 +206,7 @@ def confirm(request: Request) -> Response:
     admin = site_of(request).admin
     text, what = request.query_params.get("q", ""), request.query_params.get("what", "")
     like = admin.filter(text)
-    if what != "move" or what not in targets(like):
-        check_bulk(what, like)
+    check_bulk(what, like)
     # Not the expired jobs in the history, which have ended.
     count = Count(*count_like(admin.engine, like, most=COUNTED_MAX, within_us=READ_US_MAX))
     sample = admin.list(like, limit=min(5, max(1, count.jobs))).jobs[: count.jobs]
