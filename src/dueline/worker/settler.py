@@ -182,8 +182,9 @@ class Settler:
             for planned, sure in answers
             if not sure and planned.attempt is not None
         ]
-        with suppress(StoreUnavailable):  # nothing depends on it
-            self._engine.store.append(rows)
+        if rows:
+            with suppress(StoreUnavailable):  # nothing depends on it
+                self._engine.store.append(rows)
 
     def _keep_lines(self, ended: Sequence[Ended]) -> None:
         """Store what handlers logged, before it is stored how they ended."""
