@@ -48,7 +48,10 @@ def test_jobs_still_wait_in_the_other_store(tmp_path: Path) -> None:
     assert sorted(ran) == ["dead", "ended"]
     del ran[:]
     broken.clear()
-    Mover(old.app.queues, new.app.queues, NAMES, clock=SystemClock(), report=lambda *_: None).run()
+    Mover(
+        old.app.queues, new.app.queues, NAMES,
+        clock=SystemClock(), report=lambda *_: None, grace_us=0,
+    ).run()  # fmt: skip
 
     def burst() -> None:
         new.app.run_worker(["default", "quiet"], burst=True)
