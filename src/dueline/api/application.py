@@ -47,6 +47,7 @@ from dueline.core.clock import Clock, duration_us
 from dueline.core.errors import NotFound
 from dueline.core.queue_settings import (
     DEFAULT_QUEUE,
+    SPANS,
     DeadInOrder,
     Deliver,
     History,
@@ -431,11 +432,8 @@ class Dueline(
             BadInput: The name or a value is out of range, or the queue has buckets of another
                 width. The latter is raised when the settings are stored.
         """
-        spans = {
-            "lease_us": lease, "keep_us": keep, "aging_us": aging,
-            "history_us": history_keep, "dead_us": dead_keep, "version_wait_us": version_wait,
-            "poll_us": poll, "width_us": bucket,
-        }  # fmt: skip
+        given = locals()
+        spans = {field: given[word] for word, field in SPANS.items()}
         plain = {"history": history, "deliver": deliver, "dead_in_order": dead_in_order,
                  **chosen_shards(shards)}  # fmt: skip
         changes: dict[str, Any] = {

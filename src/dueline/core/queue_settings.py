@@ -262,8 +262,9 @@ SPANS: Final[Mapping[str, str]] = {
     "dead_keep": "dead_us",
     "version_wait": "version_wait_us",
     "poll": "poll_us",
+    "bucket": "width_us",
 }
-"""Settings that are durations, by their field."""
+"""The fields of the settings that are durations, by the names that users write."""
 
 
 def chosen_shards(shards: int | tuple[int, int] | None) -> Mapping[str, object]:

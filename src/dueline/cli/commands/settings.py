@@ -1,6 +1,6 @@
 """`dueline queues set`: change the settings of a queue."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -9,7 +9,13 @@ from dueline.cli.output import Entry, Output, Span
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
-from dueline.core.queue_settings import QueueSettings, chosen_shards, weights_of
+from dueline.core.queue_settings import SPANS, QueueSettings, chosen_shards, weights_of
+
+_ZERO: Final = {
+    "keep": "none", "aging": "never", "dead_keep": "until purged", "version_wait": "none",
+    "poll": "auto",
+}  # fmt: skip
+"""What people read of a duration of 0."""
 
 
 def set_queue(
@@ -55,22 +61,13 @@ def set_queue(
 
     Example: dueline queues set mail --shards 7
     """
+    given = locals()
     changes: dict[str, Any] = {
         "history": history, "deliver": deliver, "dead_in_order": dead_in_order,
     }  # fmt: skip
     changes |= {} if shards is None else chosen_shards(_read_shards(shards))
     changes |= {
-        key: None if text is None else parse_span(text)
-        for key, text in (
-            ("lease_us", lease),
-            ("keep_us", keep),
-            ("aging_us", aging),
-            ("history_us", history_keep),
-            ("dead_us", dead_keep),
-            ("version_wait_us", version_wait),
-            ("poll_us", poll),
-            ("width_us", bucket),
-        )
+        field: parse_span(given[word]) for word, field in SPANS.items() if given[word] is not None
     }
     changes["weights"] = None if weight is None else _read_weights(weight)
     changes = {key: value for key, value in changes.items() if value is not None}
@@ -89,15 +86,11 @@ def settings_entry(settings: QueueSettings) -> Entry:
         "shards": settings.shards,
         "shards_range": "-".join(map(str, settings.shards_range)) or None,
         "shards_read": settings.shards_read,
-        "lease": Span(settings.lease_us),
-        "keep": Span(settings.keep_us, "none"),
-        "aging": Span(settings.aging_us, "never"),
         "history": settings.history,
-        "history_keep": Span(settings.history_us),
-        "dead_keep": Span(settings.dead_us, "until purged"),
-        "version_wait": Span(settings.version_wait_us, "none"),
-        "poll": Span(settings.poll_us, "auto"),
-        "bucket": Span(settings.width_us),
+        **{
+            word: Span(getattr(settings, field), _ZERO.get(word, ""))
+            for word, field in SPANS.items()
+        },
         "deliver": settings.deliver,
         "dead_in_order": settings.dead_in_order,
         "weights": [f"{tenant}={number}" for tenant, number in settings.weights],

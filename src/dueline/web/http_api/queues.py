@@ -208,7 +208,6 @@ def _settings(settings: QueueSettings) -> Settings:
         deliver=settings.deliver,
         dead_in_order=settings.dead_in_order,
         weights=dict(settings.weights),
-        bucket=settings.width_us / SECOND_US,
         **spans,
     )
 

@@ -36,7 +36,7 @@ def show_queue(request: Request) -> Response:
         circuits=admin.circuits(name),
         workers=[worker for worker in admin.workers() if name in worker.queues],
         choices=CHOICES,
-        spans={word: getattr(found.settings, field) for word, field in SPANS.items()},
+        spans={word: getattr(found.settings, SPANS[word]) for word in SPANS if word != "bucket"},
     )
 
 
