@@ -171,8 +171,9 @@ def test_a_filter_moves_what_can_be_moved_and_names_the_rest(app: Dueline) -> No
 def test_a_move_that_cannot_be_changes_nothing(app: Dueline) -> None:
     task = app.task_named("work")
     job = task.enqueue("x")
-    for queue, error in (("a", Conflict), ("c", NotFound), ("!", BadInput)):
-        with pytest.raises(error):
+    refusals = {"a": (Conflict, "already"), "c": (NotFound, "c"), "!": (BadInput, "!")}
+    for queue, (error, reason) in refusals.items():
+        with pytest.raises(error, match=reason):
             job.move(queue)
     with pytest.raises(BadInput, match="names no queue"):
         app.move_jobs("tenant:t", to="b")

@@ -26,8 +26,8 @@ class MovedJobs:
     Attributes:
         moved: Number of jobs that were moved.
         left: Numbers of jobs that were left, by the reason: "running", "ended", "expired",
-            "elsewhere", "order key", "unique key", "stopped", "delivery", "unreadable", "quota" or
-            "changed".
+            "elsewhere", "there", "order key", "unique key", "stopped", "delivery", "unreadable",
+            "quota" or "changed".
     """
 
     moved: int

@@ -4,8 +4,10 @@ import base64
 import hmac
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -66,14 +68,43 @@ def post(
             if is_https:
                 context = ssl.create_default_context()
                 connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
-            connection.request("POST", path, body, signed(body, message_id, keys, time.time()))
-            status = connection.getresponse().status
+            headers = signed(body, message_id, keys, time.time())
+            with _cut_after(timeout_s, connection.sock):
+                connection.request("POST", path, body, headers)
+                status = connection.getresponse().status
         finally:
             connection.close()
     except (OSError, HTTPException) as error:
         raise NotDelivered(f"{host}: {type(error).__name__}: {text_of(error)}") from None
     if status not in _SUCCESS:
         raise NotDelivered(f"{host} answered {status}.")
+
+
+@contextmanager
+def _cut_after(seconds: float, connection: socket.socket) -> Iterator[None]:
+    """Shut a connection down after a time, also if each of its reads returns in time.
+
+    Raises:
+        TimeoutError: It was shut down.
+    """
+    is_late = threading.Event()
+
+    def cut() -> None:
+        is_late.set()
+        with suppress(OSError):  # closed meanwhile
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # that of TLS lets reads go on
+
+    timer = threading.Timer(seconds, cut)
+    timer.start()
+    try:
+        yield
+    except (OSError, HTTPException):
+        if not is_late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if is_late.is_set():
+        raise TimeoutError("no whole answer in time")
 
 
 def signed(body: bytes, message_id: str, keys: Sequence[bytes], now_s: float) -> dict[str, str]:

@@ -166,5 +166,5 @@ def with_options(like: JobFilter, asked: Mapping[str, Any]) -> JobFilter:
     for name in given:
         if getattr(like, name) is not None:
             word = name.removesuffix("_us")
-            raise BadInput(f"--{word} and a word {word}: exclude each other.", hint="Pass one.")
+            raise BadInput(f"An option and the word {word}: exclude each other.", hint="Pass one.")
     return replace(like, **given)

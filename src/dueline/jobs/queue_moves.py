@@ -35,6 +35,7 @@ REASONS: Final[Mapping[str, str]] = {
     "ended": "it is dead or has ended",
     "expired": "it has expired",
     "elsewhere": "it is not in the queue to move from",
+    "there": "it is in that queue already",
     "order key": "its order key belongs to its queue",
     "unique key": "another job of the new queue holds its unique key",
     "stopped": "it is a stopped durable function; reset it first",
@@ -156,7 +157,9 @@ class QueueMoves:
             return "running"
         if status == "expired":
             return "expired"
-        if row.lane.queue == self.to or self._source not in (None, row.lane.queue):
+        if row.lane.queue == self.to:
+            return "there"
+        if self._source not in (None, row.lane.queue):
             return "elsewhere"
         return self._reason_of_options(row)
 

@@ -319,7 +319,7 @@ def test_a_word_and_an_option_of_one_name_are_refused(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     both = shell.app("jobs", "list", "--state", "ready", "state:dead")
     assert both.code == 2
-    assert "--state and a word state: exclude each other" in both.err
+    assert "An option and the word state: exclude each other" in both.err
 
 
 def test_expired_jobs_that_wait_are_cancelled_together(shell: Shell) -> None:

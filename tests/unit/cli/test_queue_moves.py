@@ -45,5 +45,6 @@ def test_jobs_are_moved_by_their_ids(shell: Shell) -> None:
     assert shell.app("jobs", "move", "--to", "slow").code == 2
     assert shell.app("jobs", "move", job, "--from-queue", "slow", "--to", "default").code == 2
     words = ("--from-queue", "default", "--to", "slow", "--filter", "queue:slow", "--yes")
-    assert shell.app("jobs", "move", *words).code == 2
+    both = shell.app("jobs", "move", *words)
+    assert "An option and the word queue: exclude each other" in both.err
     assert shell.app("jobs", "move", *words[:4], "--state", "done", "--yes").code == 2

@@ -1,11 +1,13 @@
 """Deliveries are stored with the ends of jobs, wherever a process stops (A16)."""
 
 import socket
+import threading
+from contextlib import suppress
 
 import pytest
 
 from dueline import BadInput, Dueline
-from dueline.api.webhook_requests import Refused, is_private, post, signed
+from dueline.api.webhook_requests import NotDelivered, Refused, is_private, post, signed
 from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.call_options import CallOptions, read_options
 from dueline.core.errors import Unknown
@@ -146,6 +148,29 @@ def test_a_name_with_a_private_address_is_not_called(monkeypatch: pytest.MonkeyP
         post(ADDRESS, b"{}", "msg_1", [b"k" * 16], may_be_private=False, timeout_s=1)
     assert not is_private("example.com")
     assert not is_private("93.184.216.34")
+
+
+def test_a_receiver_that_answers_bit_by_bit_is_cut_off() -> None:
+    """Each bit comes in time, and the whole answer does not."""
+    ended = threading.Event()
+
+    def drip() -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            for bit in b"HTTP/1.1 204 No Content\r\n\r\n":
+                ended.wait(0.03)
+                connection.send(bytes([bit]))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        receiver = threading.Thread(target=drip)
+        receiver.start()
+        try:
+            with pytest.raises(NotDelivered, match="no whole answer"):
+                post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", "msg_1", [b"k" * 16],
+                     may_be_private=True, timeout_s=0.3)  # fmt: skip
+        finally:
+            ended.set()
+            receiver.join()
 
 
 def test_signatures_are_those_of_standard_webhooks() -> None:
