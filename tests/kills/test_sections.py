@@ -12,7 +12,7 @@ ONCE = {"a": 1, "b": 1}
 def test_no_section_begins_twice_despite_kills(tmp_path: Path) -> None:
     report: Any = Sections(tmp_path, kills=KILLS, seed=1).run()
     assert report.faults == []
-    assert report.sections >= report.jobs > 0
+    assert report.sections > 0  # a kill between its mark and its diary leaves none
     assert report.states["done"] > 0
 
 
