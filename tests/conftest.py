@@ -229,7 +229,6 @@ def pytest_sessionfinish() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Look for no garbage among the tests themselves: that took a tenth of the run."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 50)
 
