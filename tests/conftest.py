@@ -25,7 +25,7 @@ CI_EXAMPLES = 100
 FEW_EXAMPLES = 50
 LONG_EXAMPLES = 10_000
 CASES_MIN = 4
-"""Minimum number of cases of a test of which CI runs a part."""
+"""Minimum number of cases of a slow test of which each part has some."""
 
 FOLDERS = itertools.count()
 
@@ -128,9 +128,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if LONG & set(item.nodeid.split("/")) or _is_of_page(item, LONG_PAGES):
             item.add_marker(pytest.mark.long)
         if _is_of_page(item, SLOW_PAGES):
-            item.add_marker(pytest.mark.slow(parts=True))
+            item.add_marker(pytest.mark.slow)
         if _is_slow_law(item):
-            item.add_marker(pytest.mark.slow(parts=True))
+            item.add_marker(pytest.mark.slow)
     _leave_out(config, items)
     for place, item in enumerate(items):
         is_long = item.get_closest_marker("long") is not None or _is_slow_law(item)
@@ -166,18 +166,19 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the cases that are not of the part `SLOW_PART`, of tests marked `slow(parts=True)`.
+    """Yield the slow tests that are not of the part `SLOW_PART`.
 
-    Such a test has many cases of one kind, and keeps its share of them.
+    A test of many cases keeps its share of them; others are of one part.
     """
     number, parts = map(int, os.environ.get("SLOW_PART", "0/1").split("/"))
     tests = defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("slow")
-        if mark is not None and mark.kwargs.get("parts"):
+        if item.get_closest_marker("slow") is not None:
             tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
-        if len(cases) >= CASES_MIN:
+    for test, cases in tests.items():
+        if len(cases) < CASES_MIN:
+            yield from (case for case in cases if crc32(test.encode()) % parts != number)
+        else:
             cases.sort(key=lambda case: crc32(case.nodeid.encode()))
             yield from (case for place, case in enumerate(cases) if place % parts != number)
 
@@ -186,7 +187,8 @@ def _other_servers(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield the cases of tests on servers whose turn it is not, of what `SERVERS_TURN` says.
 
     A test with a case for each of several servers runs on one of them, and a law of the stores
-    likewise: in turn on Cassandra, PostgreSQL and Redis, and in turn on servers of one kind.
+    likewise: in turn on Cassandra, PostgreSQL and Redis, and in turn on servers of one kind. Of
+    what is tested on one server alone, every other turn has a half.
     """
     turn = os.environ.get("SERVERS_TURN")
     if turn is None:
@@ -203,7 +205,7 @@ def _other_servers(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         number = crc32(test.encode()) + int(turn)
         mark = sorted(cases)[number % len(cases)]
         own = sorted(cases.pop(mark), key=lambda case: case.nodeid)
-        kept = own[number // 3 % len(own)]
+        kept = own[number // 3 % len(own)] if cases or len(own) > 1 or number % 2 else None
         yield from (case for case in itertools.chain(own, *cases.values()) if case is not kept)
 
 

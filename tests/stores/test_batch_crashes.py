@@ -61,7 +61,7 @@ def expect_all_once(stage: Stage, *, keyed: bool) -> None:
     assert stage.calls == dict.fromkeys(range(ITEMS), 1)
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True], ids=["positions", "keys"])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_producer_is_disturbed_at_each_call(
@@ -98,7 +98,7 @@ def test_a_producer_is_repeated_days_later(kind: str, tmp_path: Path, how: str) 
         assert number < CALLS_MAX
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_a_worker_is_disturbed_at_each_call(kind: str, tmp_path: Path, how: str) -> None:
     """Disturb the worker: each job has one end, and counts are exact."""
@@ -114,7 +114,7 @@ def test_a_worker_is_disturbed_at_each_call(kind: str, tmp_path: Path, how: str)
         assert number < CALLS_MAX
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_a_reader_is_disturbed_while_it_joins_records(kind: str, tmp_path: Path, how: str) -> None:
     """Disturb a process that counts, while others run the jobs."""

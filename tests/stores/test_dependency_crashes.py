@@ -67,7 +67,7 @@ def check(stage: DurableStage, words: str) -> None:
     assert stage.effects["second"], words
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH
 def test_a_worker_releases_a_job_whatever_stops_it(stages: Stages, how: str) -> None:
     """At the end of the job before it, or at its own check."""
@@ -78,7 +78,7 @@ def test_a_worker_releases_a_job_whatever_stops_it(stages: Stages, how: str) -> 
         check(stage, f"{how} at call {at}: {dict(stage.effects)}")
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH
 def test_a_caller_stores_a_waiting_job_whatever_stops_it(stages: Stages, how: str) -> None:
     """While the one before it waits, runs or ends: it is stored once, or not at all."""
@@ -103,7 +103,7 @@ def test_a_caller_stores_a_waiting_job_whatever_stops_it(stages: Stages, how: st
         check(stage, f"{how} at call {at}: {dict(stage.effects)}")
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH
 def test_a_workflow_with_a_key_is_started_once_whatever_stops_it(stages: Stages, how: str) -> None:
     """A caller that was stopped leaves nothing that holds the key and never ends."""

@@ -88,7 +88,7 @@ def jobs_by_call(stage: DurableStage) -> dict[str, set[str]]:
     return jobs
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("function", list(RESULTS))
 def test_no_stop_repeats_or_loses_a_call(stages: Stages, function: str, how: str) -> None:

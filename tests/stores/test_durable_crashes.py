@@ -77,7 +77,7 @@ def undone(stage: DurableStage) -> list[str]:
     return [name for name in stage.effects if name.startswith("undo")]
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH_HOW
 @pytest.mark.parametrize("function", ["run", "arun"])
 def test_no_stop_changes_what_a_function_returns(stages: Stages, function: str, how: str) -> None:
@@ -91,7 +91,7 @@ def test_no_stop_changes_what_a_function_returns(stages: Stages, function: str, 
         assert sum(stage.effects.values()) <= 5 + 2, note
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH_HOW
 def test_no_stop_changes_how_a_function_fails(stages: Stages, how: str) -> None:
     """Disturb each call; compensations run, and the end stays."""
@@ -104,7 +104,7 @@ def test_no_stop_changes_how_a_function_fails(stages: Stages, how: str) -> None:
         assert sum(stage.effects.values()) <= 8 + 2, note
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH_HOW
 def test_a_cancelled_function_undoes_what_is_recorded(stages: Stages, how: str) -> None:
     """Cancel after the first turn, whatever has happened by then."""

@@ -35,7 +35,7 @@ def test_there_are_enough_situations() -> None:
     assert len(CHOSEN["postgres"]) > 80
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("of", KINDS)
 @pytest.mark.parametrize("kind", [*LONG, *WITH_ADDRESS[1:]])
 def test_every_condition_is_named_and_changed_in_order(kind: str, of: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def check(stage: DurableStage, words: str) -> None:
     assert all(stage.effects[f"{number}"] for number in range(3)), words
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH
 def test_a_worker_keeps_the_order_whatever_stops_it(stages: Stages, how: str) -> None:
     for stage, at in calls_of(stages, "order", how):
@@ -73,7 +73,7 @@ def test_a_worker_keeps_the_order_whatever_stops_it(stages: Stages, how: str) ->
         check(stage, f"{how} at call {at}: {dict(stage.effects)}")
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH
 def test_a_caller_stores_a_job_in_its_order_whatever_stops_it(stages: Stages, how: str) -> None:
     """The first is acknowledged, the second one's caller is disturbed, the third comes last."""

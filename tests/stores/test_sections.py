@@ -126,7 +126,7 @@ def disturbed(stages: Stages, how: str) -> Iterator[tuple[DurableStage, str]]:
         at += stages.stride
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @EACH
 def test_a_section_begins_once_whatever_stops_its_worker(stages: Stages, how: str) -> None:
     for stage, words in disturbed(stages, how):

@@ -276,7 +276,7 @@ FEATURES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_a_feature_is_there_as_on_other_stores(ground: CassandraGround, feature: Feature) -> None:
     given = {

@@ -251,7 +251,7 @@ def due_in(table: Table, lane: Lane, now_us: int) -> int:
     return sum(row.at_us <= now_us for row in in_lane(table, lane))
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_a_claim_takes_as_many_as_are_due_however_they_came(table: Table, seed: int) -> None:
     """All rows are noted: those of the process's own, and those of another, by notifications."""

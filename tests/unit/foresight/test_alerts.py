@@ -122,7 +122,7 @@ def test_failures_that_jump(world: World) -> None:
     run.until_raised("failures", some(world), each=1)
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "each"), [(10, 1), (85, 3)])
 def test_a_new_task_that_fails_is_named_as_long_as_it_does(
     world: World, number: int, each: int

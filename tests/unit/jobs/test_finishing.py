@@ -77,7 +77,7 @@ def test_an_end_has_all_its_effects_with_or_without_transactions(
     assert len(list(attempts(queues.engine.store, "default", 1))) == len(stores)
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["done", "cancelled"])
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("step", range(1, 4))

@@ -208,7 +208,7 @@ def test_a_last_call_that_comes_while_the_one_before_runs_is_stored(
     assert not keys_held(queues)
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_waiting_job_that_has_expired_holds_its_key_no_longer(
@@ -362,7 +362,7 @@ def test_a_call_may_be_sent_again(queues: Queues) -> None:
 # --- stopped after any call of the store -----------------------------------------------------
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_a_producer_is_stopped_at_any_call(
     store: Store, clock: HandClock, first: Mode, second: Mode
@@ -375,7 +375,7 @@ def test_a_producer_is_stopped_at_any_call(
 # --- races -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) -> None:
     # C12: each round another key

@@ -51,7 +51,7 @@ def attempt(stage: Stage, calls: EnqueueRequest) -> str:
         return error.job_id
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [pytest.param(QueueSettings(), marks=pytest.mark.long), KEEPING_NOTHING],
@@ -82,7 +82,7 @@ def test_a_producer_is_stopped_at_any_step(
     raise AssertionError("the producer never comes to an end")
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [QueueSettings(), KEEPING_NOTHING], ids=["keep", "nothing"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_producer_pauses_at_any_step_while_others_go_on(
@@ -114,7 +114,7 @@ def test_a_producer_pauses_at_any_step_while_others_go_on(
     raise AssertionError("the producer never comes to an end")
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_two_producers_in_any_order(mode: Mode) -> None:
     # C12
@@ -177,7 +177,7 @@ def attempt_all(stage: Stage, calls: Sequence[EnqueueRequest]) -> int:
         return len(calls) - error.unsent
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bulk_producer_is_stopped_at_any_step(mode: Mode) -> None:
     # C22
@@ -199,7 +199,7 @@ def test_a_bulk_producer_is_stopped_at_any_step(mode: Mode) -> None:
     raise AssertionError("the producer never comes to an end")
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bulk_producer_pauses_at_any_step_while_a_key_is_taken(mode: Mode, key: str) -> None:

@@ -181,7 +181,7 @@ def an_occurrence_is_one_job(world: World, change: str, had: str, overlap: Overl
     assert starts == dict.fromkeys(expected, 1)
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("had", HAD)
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_occurrence_is_one_job_whatever_changes_just_before_it(

@@ -190,7 +190,7 @@ def test_a_zone_runs_as_the_clock_on_the_wall_says(name: str) -> None:
         check_change(zone, change)
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("hour", [0, 1, 2, 3])
 def test_occurrences_that_are_months_apart_meet_changes_of_the_clock(name: str, hour: int) -> None:

@@ -95,7 +95,7 @@ def test_one_that_stood_still_meanwhile_commits_nothing(stage: Stage) -> None:
     assert passed(stage, stage.member(shards=1)) == [0, 1, 2]
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("write", range(8))
 def test_who_comes_while_a_group_is_moved_reads_all_from_one_place(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, write: int

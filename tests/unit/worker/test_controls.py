@@ -69,7 +69,7 @@ def outcome_of(queues: Queues, job_id: JobId) -> tuple[str, str]:
 # --- cancel: the worker ----------------------------------------------------------------------
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "state"),
     [

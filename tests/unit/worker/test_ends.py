@@ -89,7 +89,7 @@ def test_a_burst_with_slots_ends_though_its_lanes_are_empty(
     assert Bench(queues, clock, serving={"default": 1}).run() == []
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("call_number", range(1, 25))
 def test_a_store_that_fails_once_neither_ends_a_burst_nor_loses_a_job(

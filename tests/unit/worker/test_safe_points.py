@@ -170,7 +170,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(("loop", "work"), CASES, ids=lambda function: function.__name__)
 def test_limits_end_handlers_and_leave_nothing_held(
     loop: Callable[[Shared, Callable[[Shared], None]], None], work: Callable[[Shared], None]

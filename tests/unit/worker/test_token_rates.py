@@ -76,7 +76,7 @@ def check(starts: Starts, least_used: float = LEAST_USED) -> None:
     assert mean >= least_used * TOKENS.count
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*IN_MEMORY, *LONG_ON_CASSANDRA])
 def test_random_costs_use_a_rate_and_never_exceed_it(kind: str, tmp_path: Path) -> None:
     # F12, rules N5 and N9

@@ -123,7 +123,7 @@ def test_a_worker_that_has_found_a_job_looks_for_more_soon(store: Store, clock: 
     assert began_us[1] - began_us[0] <= LISTING_AGE_US_MAX
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead_us", [1, 3_000_000, WAKE_AHEAD_US, WAKE_AHEAD_US + 1, 9_000_000])
 @pytest.mark.parametrize("phase_us", [0, 2_000_000])
 def test_a_job_that_is_due_later_starts_at_its_time(
@@ -424,7 +424,7 @@ def test_a_worker_that_may_not_claim_waits_without_spinning(
     assert len(bench.wakeup.waits_s) < 50
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [19, 40, 99, 500])
 @pytest.mark.parametrize("after_us", [0, 700_000, 5_700_000, 17_000_000])
 def test_workers_take_turns_so_that_one_of_them_polls_soon(
@@ -464,7 +464,7 @@ def test_a_worker_counts_only_on_those_that_can_find_its_jobs(
     assert alone.gap_us() == FALLBACK_US
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead_us", [1, 9_000_000, WAKE_AHEAD_US, WAKE_AHEAD_US + 1, 70_000_000])
 @pytest.mark.parametrize("phase_us", [0, 2_000_000, 11_000_000])
 def test_a_worker_that_polls_in_turn_starts_a_job_at_its_time(

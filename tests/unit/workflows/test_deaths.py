@@ -96,7 +96,7 @@ def stopping(
     return lambda: left[0] < 0
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", range(7))
 def test_of_a_workflow_whose_caller_is_killed_no_step_runs_early_or_twice(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
@@ -119,7 +119,7 @@ def test_of_a_workflow_whose_caller_is_killed_no_step_runs_early_or_twice(
         assert list(app.queues.engine.jobs_of("default")) == []
 
 
-@pytest.mark.slow(parts=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", range(7))
 def test_a_start_with_unknown_outcome_is_repeated_without_duplicates(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
