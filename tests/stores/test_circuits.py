@@ -269,13 +269,16 @@ def test_a_probe_is_not_deferred_with_others(world: World) -> None:
 
 
 def test_explain_and_alerts_say_why(world: World) -> None:
-    opened(world)
+    own = opened(world)
     engine = world.queues.engine
     (job_id,) = [row.id for row in engine.jobs_of("q")][:1]
     told = explain(world.queues, job_id)
     assert "is paused by itself, since 3 of its last 3 attempts failed" in told.sentence
     _, raised = judge(view_of(engine), "q", None, Note(), None)
     assert ("circuit", "t") in {(alert.condition.kind, alert.condition.subject) for alert in raised}
+    probe(world, own)
+    told = explain(world.queues, job_id)
+    assert "one job has begun to probe it (the next may at " in told.sentence
 
 
 def test_a_worker_pauses_and_probes(app: Dueline) -> None:

@@ -68,6 +68,11 @@ class Circuit:
         return bool(self.opened_us) and not self.is_closing
 
     @property
+    def is_probed(self) -> bool:
+        """Whether a job has begun to probe it, and no outcome is known."""
+        return "/" in self.probe
+
+    @property
     def why(self) -> str:
         """Why it is open, in words."""
         if self.signature:

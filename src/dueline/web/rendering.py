@@ -28,7 +28,7 @@ _NOTICES = {
     "reset": "The function continues after this call.",
     "forked": "Began this one with the records of another.",
     "rescheduled": "Rescheduled: {n}.",
-    "moved": "Moved: {n}. Others cannot be moved, such as those that run.",
+    "moved": "Moved: {n}. Jobs that cannot be moved, such as those that run, stay.",
     "settled": "Done with the result: {n}.",
     "deleted": "Deleted: {n}.",
     "again": "Enqueued again as new jobs: {n}.",
