@@ -58,7 +58,7 @@ def test_a_function_that_waits_is_stopped_and_ends_is_shown_as_that(url: str) ->
         assert job.result(timeout=WAIT_S) == "xy"
         forget_resumed(engine, "default")
         assert engine.store.read("durable-stopped/default", after=None, limit=1) == []
-        assert [each.state for each in list_functions(engine)] == ["done"]
+        wait_for(lambda: [each.state for each in list_functions(engine)] == ["done"], "its end")
         ended = details_of(app.queues, job._id).function
         assert ended is None or not ended.open_calls
     app.close()

@@ -56,7 +56,8 @@ def test_a_keyspace_is_set_up_and_then_examined(shell: Shell, url: str) -> None:
     assert "anywhere: 1; loss of one node stops the queue, and may lose jobs" in answer.err
 
 
-def test_the_store_says_what_it_survives(url: str) -> None:
+def test_the_store_says_what_it_survives(shell: Shell, url: str) -> None:
+    assert shell("--store", url, "migrate").code == 0
     store = open_store(url)
     told = store.describe()
     store.close()
