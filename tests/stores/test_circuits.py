@@ -278,7 +278,7 @@ def test_explain_and_alerts_say_why(world: World) -> None:
     assert ("circuit", "t") in {(alert.condition.kind, alert.condition.subject) for alert in raised}
     probe(world, own)
     told = explain(world.queues, job_id)
-    assert "one job has begun to probe it (the next may at " in told.sentence
+    assert "one job probes it now, or the next at " in told.sentence
 
 
 def test_a_worker_pauses_and_probes(app: Dueline) -> None:

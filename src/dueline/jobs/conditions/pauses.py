@@ -19,11 +19,9 @@ def pauses_of(subject: Subject) -> Iterator[Condition]:
         circuit = circuit_records.open_in(subject.engine.store, queue).get(task)
         clause = f"in the queue {queue} the task {task} is paused"
         if circuit is not None:
-            at = when(circuit.probe_us, subject.now_us)
-            probe = f"has begun to probe it (the next may at {at})"
-            clause += f" by itself, since {circuit.why}; one job "
-            clause += probe if circuit.is_probed else f"probes it at {at}"
-            clause += ", and resumes it if it succeeds"
+            clause += f" by itself, since {circuit.why}; one job probes it "
+            clause += "now, or the next " if circuit.is_probed else ""
+            clause += f"at {when(circuit.probe_us, subject.now_us)}, and resumes it if it succeeds"
         yield _pause(queue, task, clause, ["--task", task], {"task": task})
     if tenant in settings.paused_tenants:
         who = f"the tenant {tenant} is" if tenant else "jobs without a tenant are"
