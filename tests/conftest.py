@@ -204,9 +204,10 @@ def _other_servers(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     for test, cases in tests.items():
         number = crc32(test.encode()) + int(turn)
         mark = sorted(cases)[number % len(cases)]
-        own = sorted(cases.pop(mark), key=lambda case: case.nodeid)
-        kept = own[number // 3 % len(own)] if cases or len(own) > 1 or number % 2 else None
-        yield from (case for case in itertools.chain(own, *cases.values()) if case is not kept)
+        own = sorted(cases[mark], key=lambda item: item.nodeid)
+        is_alone = len(cases) == len(own) == 1
+        kept = None if is_alone and number % 2 == 0 else own[number // 3 % len(own)]
+        yield from (item for item in itertools.chain(*cases.values()) if item is not kept)
 
 
 def _is_slow_law(item: pytest.Item) -> bool:

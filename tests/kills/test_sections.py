@@ -12,7 +12,9 @@ ONCE = {"a": 1, "b": 1}
 def test_no_section_begins_twice_despite_kills(tmp_path: Path) -> None:
     report: Any = Sections(tmp_path, kills=KILLS, seed=1).run()
     assert report.faults == []
-    assert report.sections > 0  # a kill between its mark and its diary leaves none
+    # A kill between a section's mark and its diary leaves an uncertain job without a diary.
+    uncertain = report.states.get("uncertain", 0)
+    assert report.sections + uncertain + report.settled >= report.jobs > 0
     assert report.states["done"] > 0
 
 

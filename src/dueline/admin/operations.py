@@ -546,25 +546,25 @@ def _after_call(what: str, to: int | None) -> str:
     return f"{what} function" if to is None else f"{what} function after call {to}"
 
 
-def check_bulk(what: str, like: JobFilter) -> None:
+def check_bulk(change: str, like: JobFilter) -> None:
     """Check that jobs of this filter can be changed so.
 
     Raises:
         BadInput: They cannot.
     """
-    if what not in ("retry", "cancel", "reschedule", "delete", "move"):
-        raise no_change(what)
-    if what in targets(like):
+    if change not in ("retry", "cancel", "reschedule", "delete", "move"):
+        raise no_change(change)
+    if change in targets(like):
         return
-    if what == "move" and like.queue is None:
-        raise BadInput("The filter names no queue to move from.", hint="Use queue:NAME.")
-    if what == "move":
+    if change == "move":
+        if like.queue is None:
+            raise BadInput("The filter names no queue to move from.", hint="Use queue:NAME.")
         raise BadInput(f"Jobs in state {like.state} cannot be moved.", hint="Choose another.")
     if like.state in IN_HISTORY:
         raise BadInput(f"Jobs in state {like.state} cannot be changed.", hint="Choose another.")
     if like.state == "dead":
         raise BadInput("Dead-letter jobs can be retried or deleted.", hint="Choose retry.")
-    if what == "delete":
+    if change == "delete":
         raise BadInput("Only dead-letter jobs can be deleted.", hint="Choose cancel.")
 
 

@@ -335,14 +335,14 @@ class UniqueJobs:
 
     def _expect_free(self, row: Job, rule: Rule, scope: str, store: Store) -> bytes:
         """Return the version of a key's record; raise Duplicate if another job holds the key."""
-        original = unique_records.read(store, scope, rule.key)
-        if original is None:
+        record = unique_records.read(store, scope, rule.key)
+        if record is None:
             return NO_VERSION
-        if original.id != row.id:
-            holder = self._holder(original)
+        if record.id != row.id:
+            holder = self._holder(record)
             if holder.holds():
                 raise _duplicate(rule, holder.original, "Cancel that job first, or keep it.")
-        return original.id
+        return record.id
 
     def holder(self, queue: str, key: str) -> Job | None:
         """Return the row of the waiting or running job that holds a key; nothing is written."""
