@@ -137,13 +137,13 @@ class Moves:
         processes = [self._start(*role) for role in roles]
         moves = 0
         try:
-            while not moves or self._kills > 0:
-                if self._moved(moves):
-                    moves += 1
+            while self._kills > 0:
+                moves += self._moved(moves)
                 place = self._choice.randrange(len(roles))
                 if self._choice.random() < 0.3:
                     self._kill(processes[place])
                     processes[place] = self._start(*roles[place])
+            moves += self._moved(moves)  # ends what the last one that was killed began
             for process in processes[2:]:  # no more are called
                 self._kill(process)
             app = Dueline(self._urls[moves % 2])

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from time import sleep
 from typing import Any
 
 from dueline import Dueline, Retry
@@ -136,6 +137,7 @@ def _past() -> tuple[TemporaryDirectory[str], Path]:
     file = Path(folder.name) / "jobs.db"
     app = _app_on(file)
     live_on(app, 300)
+    instant_us(app)
     app.close()
     return folder, file
 
@@ -171,6 +173,19 @@ def live_on(app: Dueline, jobs: int) -> None:
     app.run_worker(burst=True)
     count.using(after=3600).enqueue_many([(number,) for number in range(20)])
     count.using(after=3600).enqueue(7).cancel()
+
+
+def instant_us(app: Dueline) -> int:
+    """Return a time that is behind each event so far, and before each event to come.
+
+    Events have the earliest or the latest possible time of the store: it waits until its clock is
+    surely past all of them.
+    """
+    time = app.queues.engine.time
+    instant_us = time.latest_us()
+    while time.earliest_us() <= instant_us:
+        sleep(0.001)
+    return instant_us
 
 
 def made(folder: Path, app: Dueline, engine: str = "duckdb", **settings: Any) -> Any:

@@ -14,7 +14,7 @@ from dueline.core.errors import BadInput, Conflict
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.spark.pipeline.delta import place_of
-from tests.harness.spark.tables import made, quiet, rows_in, spoil
+from tests.harness.spark.tables import instant_us, made, quiet, rows_in, spoil
 
 HOUR_US = 3_600_000_000
 
@@ -34,7 +34,7 @@ class Age:
 
         self.task = send
         self.old = self.live(10)
-        self.since_us = app.queues.engine.time.latest_us()
+        self.since_us = instant_us(app)
         app.queues.reschedule(self.old[0].id, self.since_us + 2 * HOUR_US)  # tells of an old job
         (moved,) = [job for job in app.queues.engine.jobs_of("mail") if job.id == self.old[0].id]
         self.old[0] = moved
@@ -98,7 +98,7 @@ def _known(age: Age) -> set[str]:
 
 
 def test_tables_of_what_was_before_every_job_audit_nothing(age: Age) -> None:
-    age.pipe.run(["bronze"], quiet, since_us=age.app.queues.engine.time.latest_us())
+    age.pipe.run(["bronze"], quiet, since_us=instant_us(age.app))
     age.app.queues.reschedule(age.old[1].id, age.since_us + 2 * HOUR_US)
     assert age.audit() == ("not audited", 0, 1)
 

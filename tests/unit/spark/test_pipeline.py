@@ -20,6 +20,7 @@ from tests.harness.spark.tables import (
     all_lines,
     attempt,
     bare,
+    instant_us,
     live_on,
     made,
     quiet,
@@ -204,13 +205,12 @@ def test_status_tells_what_was_not_copied(app: Dueline, tmp_path: Path) -> None:
 
 
 def test_the_past_of_a_queue_is_told_where_all_was_told(app: Dueline, tmp_path: Path) -> None:
-    before_us = app.queues.engine.time.latest_us()
+    before_us = instant_us(app)
     live_on(app, 2)
     pipe = made(tmp_path / "lake", app)
     pipe.run(["bronze"], quiet)
     then, now = (
-        {one["queue"]: one for one in pipe.past(at_us)}
-        for at_us in (before_us, app.queues.engine.time.latest_us())
+        {one["queue"]: one for one in pipe.past(at_us)} for at_us in (before_us, instant_us(app))
     )
     assert (then["mail"]["waiting"], then["mail"]["dead"], then["mail"]["cancelled"]) == (20, 6, 1)
     assert (now["mail"]["waiting"], now["mail"]["dead"], now["mail"]["cancelled"]) == (40, 7, 2)
