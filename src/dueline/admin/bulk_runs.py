@@ -130,9 +130,9 @@ class BulkRun:
                     if left is not None and left <= 0:
                         self._note(self._progress.lane or lane, ())
                         return
-                    some = ids[: len(ids) if left is None else left][:size]
-                    del ids[: len(some)]
-                    page = self._fitting(some)
+                    part = ids[: len(ids) if left is None else left][:size]
+                    del ids[: len(part)]
+                    page = self._fitting(part)
                     if page:
                         self._note(lane, page)
                         yield from change(page)
@@ -169,8 +169,8 @@ class BulkRun:
 
     def _lanes(self) -> list[Lane]:
         """Return the lanes that are not fully processed, in order."""
-        found = set(lanes_like(self._engine, self._like))
-        return sorted(lane for lane in found if not self._progress.is_behind(lane))
+        lanes = set(lanes_like(self._engine, self._like))
+        return sorted(lane for lane in lanes if not self._progress.is_behind(lane))
 
     def _pages(self, lane: Lane) -> Iterator[list[JobId]]:
         """Yield the ids of the jobs of a lane to process, in order, page by page."""
@@ -192,8 +192,8 @@ class BulkRun:
     def _fitting(self, ids: Sequence[JobId]) -> list[Job]:
         """Read jobs as they are now; those that no longer match are omitted."""
         now_us = self._engine.time.latest_us()
-        found = self._engine.store.find(ids) if ids else ()
-        return [row for row in found if row is not None and self._is_meant(row, now_us)]
+        rows = self._engine.store.find(ids) if ids else ()
+        return [row for row in rows if row is not None and self._is_meant(row, now_us)]
 
     def _is_meant(self, row: Job, now_us: int) -> bool:
         """Return whether a job matches, and did when the run started, as far as can be seen.

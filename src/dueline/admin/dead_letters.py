@@ -63,15 +63,15 @@ def dead_groups(engine: Engine, like: JobFilter = ALL_DEAD, *, since_us: int = 0
     Raises:
         NotFound: The queue does not exist.
     """
-    found: dict[tuple[str, str], list[Job]] = defaultdict(list)
+    by_error: dict[tuple[str, str], list[Job]] = defaultdict(list)
     read, now_us = 0, engine.time.latest_us()
     for row in islice(jobs_in_lanes(engine.store, lanes_like(engine, like)), READ_MAX):
         read += 1
         if row.at_us >= since_us and like.fits(row, now_us):
-            found[row.task, _VARIABLE.sub("N", _line(row))].append(row)
+            by_error[row.task, _VARIABLE.sub("N", _line(row))].append(row)
     groups = sorted(
-        (_group(*key, some) for key, some in found.items()),
-        key=lambda one: (-one.count, one.task, one.error),
+        (_group(*key, jobs) for key, jobs in by_error.items()),
+        key=lambda group: (-group.count, group.task, group.error),
     )
     return DeadGroups(groups, is_capped=read == READ_MAX)
 
@@ -80,9 +80,9 @@ def _line(row: Job) -> str:
     return read_epitaph(row.error)[0].strip().partition("\n")[0][:_ERROR_CHARACTERS]
 
 
-def _group(task: str, error: str, some: Sequence[Job]) -> DeadGroup:
-    fixed = _VARIABLE.split(_line(some[0]), maxsplit=1)[0].strip().partition('"')[0].strip()
+def _group(task: str, error: str, jobs: Sequence[Job]) -> DeadGroup:
+    fixed = _VARIABLE.split(_line(jobs[0]), maxsplit=1)[0].strip().partition('"')[0].strip()
     words = written_filter(state="dead", task=task, error=fixed)
-    last = max(reversed(some), key=_at_of)
-    first_us = min(map(_at_of, some))
-    return DeadGroup(task, error, words, len(some), first_us, last.at_us, last.id.hex())
+    last = max(reversed(jobs), key=_at_of)
+    first_us = min(map(_at_of, jobs))
+    return DeadGroup(task, error, words, len(jobs), first_us, last.at_us, last.id.hex())

@@ -60,7 +60,7 @@ def search_ended(
     begin_us = max(0, end[0] - BACK_US) if like.since_us is None else like.since_us
     upper_us = None if end[0] >= now_us else end[0] + LATE_US
     needles, budget = _Needles(like), Budget(engine, most, within_us)
-    found: dict[object, Attempt] = {}
+    attempts: dict[object, Attempt] = {}
     whole_us, back_us = end[0], _FIRST_US
     while True:
         lower_us = max(begin_us, end[0] - back_us)
@@ -72,19 +72,19 @@ def search_ended(
                 budget.spend(len(events))
                 for row_id, event in events:
                     if like.fits_attempt(event) and (event.ended_us, event.job) < end:
-                        found.setdefault(key_of(row_id, event), event)
+                        attempts.setdefault(key_of(row_id, event), event)
             if budget.is_spent:
                 break
         if budget.is_spent:
             break
         whole_us = lower_us
-        whole = sum(event.ended_us >= lower_us for event in found.values())
+        whole = sum(event.ended_us >= lower_us for event in attempts.values())
         if whole > limit or lower_us <= begin_us:
             break
         upper_us, back_us = lower_us, _GROWTH * back_us
     if budget.is_spent and whole_us < end[0]:  # a window that was not read to its end is read anew
-        found = {key: event for key, event in found.items() if event.ended_us >= whole_us}
-    latest = sorted(found.values(), key=lambda event: (event.ended_us, event.job), reverse=True)
+        attempts = {key: event for key, event in attempts.items() if event.ended_us >= whole_us}
+    latest = sorted(attempts.values(), key=lambda event: (event.ended_us, event.job), reverse=True)
     is_cut = budget.is_spent and whole_us > begin_us
     since_us = whole_us if is_cut and whole_us < end[0] else 0
     return Past(latest[:limit], len(latest) > limit, is_cut, since_us)

@@ -40,19 +40,19 @@ def parse_filter(text: str, now_us: int) -> JobFilter:
     """
     if len(text) > FILTER_CHARACTERS_MAX:
         raise BadInput(f"A filter has at most {FILTER_CHARACTERS_MAX} characters.", hint=_HINT)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     place, text = 0, text.strip()
     while place < len(text):
         match = _WORD.match(text, place)
         if match is None:
             raise BadInput(f"{text[place:]!r:.80} cannot be read as a filter.", hint=_HINT)
         for name, value in _read(match, now_us).items():
-            if name in found:
+            if name in fields:
                 raise BadInput(f"The filter has two words for {name!r}.", hint=_HINT)
-            found[name] = value
+            fields[name] = value
         place = match.end()
         place += len(text[place:]) - len(text[place:].lstrip())
-    return replace(JobFilter(), **found)
+    return replace(JobFilter(), **fields)
 
 
 def _read(match: re.Match[str], now_us: int) -> dict[str, Any]:

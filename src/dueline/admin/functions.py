@@ -149,8 +149,8 @@ def function_page(
     check_state(state, STATES)
     if state == STOPPED:
         stopped = (each for each in _stopped(engine, None) if name in each.task)
-        some = list(islice(stopped, after, after + limit + 1))
-        return FunctionPage(some[:limit], after + limit if len(some) > limit else None)
+        functions = list(islice(stopped, after, after + limit + 1))
+        return FunctionPage(functions[:limit], after + limit if len(functions) > limit else None)
     listed = islice(function_list.listed(engine.store), after, None)
     shown: list[FunctionSummary] = []
     read = 0

@@ -123,14 +123,14 @@ def _indexes(engine: Engine, timeout_us: int) -> Iterator[Check]:
     if not isinstance(store, ComparesIndexes):
         return
     began_us = engine.time.latest_us()
-    found = store.compare_indexes(timeout_us=timeout_us)
+    differences = store.compare_indexes(timeout_us=timeout_us)
     took = span_text(engine.time.latest_us() - began_us)
-    if found is None:
+    if differences is None:
         finding = f"not compared with their tables within {span_text(timeout_us)}"
         yield Check("indexes", "warning", finding, "Run `dueline doctor --time 10m`.")
-    elif found:
+    elif differences:
         advice = "Rebuild them, or restore a backup (docs/operations/damage.md)."
-        yield Check("indexes", "bad", "; ".join(found), advice)
+        yield Check("indexes", "bad", "; ".join(differences), advice)
     else:
         yield Check("indexes", "good", f"they agree with their tables (took {took})")
 
@@ -169,9 +169,9 @@ def is_writable(engine: Engine) -> Check:
     expires_us = engine.time.latest_us() + PROBE_KEPT_US
     key = version.hex()
     engine.store.commit(PROBES, (Put(key, version, b"{}", expires_us=expires_us),))
-    found = engine.store.read(PROBES, after=key[:-1], limit=16)  # all keys of that beginning
+    records = engine.store.read(PROBES, after=key[:-1], limit=16)  # all keys of that beginning
     engine.store.commit(PROBES, (Delete(key),))
-    if any(record.key == key for record in found):
+    if any(record.key == key for record in records):
         return Check("store", "good", "it can be written")
     return Check("store", "bad", "what was written is not there", "See `dueline doctor`.")
 
@@ -205,7 +205,7 @@ def _late_queues(
     workers = live_workers(engine)
     served = {name for worker in workers for name in worker.queues}
     waiting = BusyLimits(engine)
-    found: list[Check] = []
+    checks: list[Check] = []
     first = int.from_bytes(engine.ids.token()) % max(1, len(names))
     checked = 0
     for name in (*names[first:], *names[:first]):
@@ -219,19 +219,19 @@ def _late_queues(
             continue
         is_served = name in served and not settings.is_paused
         if is_served and (unknown := list(_unknown(engine, name, workers, now_us, "bad"))):
-            found += unknown
+            checks += unknown
             continue
         age_us = now_us - oldest[0].at_us
         waits = f"the oldest ready job waits for {span_text(age_us)}"
         if settings.is_paused:
             if age_us > max_age_us:
                 advice = f"Run `dueline queues resume {name}`."
-                found.append(Check(f"queue {name}", "bad", f"it is paused, and {waits}", advice))
+                checks.append(Check(f"queue {name}", "bad", f"it is paused, and {waits}", advice))
         elif name not in served:
-            found.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
+            checks.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
         elif age_us > max_age_us:
-            found.append(Check(f"queue {name}", "bad", waits))
-    return sorted(found, key=lambda one: one.name), checked
+            checks.append(Check(f"queue {name}", "bad", waits))
+    return sorted(checks, key=lambda check: check.name), checked
 
 
 def _shortened(checks: Sequence[Check], what: str) -> list[Check]:
@@ -295,8 +295,8 @@ def elected(engine: Engine, workers: Sequence[Presence]) -> Check:
 
 def recurring(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
     """Find schedules whose jobs are not stored: no worker runs, or storing fails."""
-    if found := list(_overdue(engine, OVERDUE_US, "warning")):
-        yield from found
+    if overdue := list(_overdue(engine, OVERDUE_US, "warning")):
+        yield from overdue
     elif not workers and (names := scheduler.unfinished(engine)):
         yield Check(
             "schedules",
@@ -307,13 +307,13 @@ def recurring(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
 
 
 def _overdue(engine: Engine, by_us: int, verdict: Verdict) -> Iterator[Check]:
-    if found := scheduler.overdue(engine, by_us):
-        first = min(found, key=lambda one: one.due_us)
+    if overdue := scheduler.overdue(engine, by_us):
+        first = min(overdue, key=lambda schedule: schedule.due_us)
         yield Check(
             "schedules",
             verdict,
             f"no worker has stored the job of {first.name} that was due at "
-            f"{instant_text(first.due_us)}; schedules that are overdue: {len(found)}",
+            f"{instant_text(first.due_us)}; schedules that are overdue: {len(overdue)}",
             _START_ANY,
         )
 
@@ -322,13 +322,13 @@ _START_ANY = "Start a worker, of any queue: dueline worker MODULE:APP"
 
 
 def _found_by_audits(engine: Engine) -> Iterator[Check]:
-    found = findings(engine.store)
-    if found:
-        last = found[-1]
+    repairs = findings(engine.store)
+    if repairs:
+        last = repairs[-1]
         yield Check(
             "audit",
             "warning",
-            f"audits found jobs that no worker read, and listed them again: {len(found)} times, "
+            f"audits found jobs that no worker read, and listed them again: {len(repairs)} times, "
             f"the last at {instant_text(last.at_us)}, in the queue {last.queue}, job {last.job}",
             "Was that job's enqueue acknowledged? If so, report it.",
         )
@@ -337,18 +337,18 @@ def _found_by_audits(engine: Engine) -> Iterator[Check]:
 def _stopped_functions(engine: Engine, verdict: Verdict, max_age_us: int = 0) -> Iterator[Check]:
     """Find durable functions that no worker has been able to continue for a duration."""
     since_us = engine.time.latest_us() - max_age_us
-    found = [
+    stopped = [
         (stop, row)
         for queue in engine.catalog.names()
         for row, stop in stopped_in(engine, queue)
         if stop.since_us <= since_us
     ]
-    if found:
-        stop, row = min(found, key=lambda each: each[0].since_us)
+    if stopped:
+        stop, row = min(stopped, key=lambda each: each[0].since_us)
         yield Check(
             "functions",
             verdict,
-            f"durable functions that no worker can continue: {len(found)}, the first {row.task} "
+            f"durable functions that no worker can continue: {len(stopped)}, the first {row.task} "
             f"since {instant_text(stop.since_us)}: {stop.why}",
             "List them: dueline flows list --state stopped",
         )
@@ -394,8 +394,8 @@ def _unknown(
     engine: Engine, queue: str, workers: Sequence[Presence], now_us: int, verdict: Verdict
 ) -> Iterator[Check]:
     """Find tasks of ready jobs that no live worker of a queue knows."""
-    found = unknown_tasks(engine, queue, known_tasks(queue, workers), now_us)
-    for since_us, text in map(found.__getitem__, sorted(found)):
+    unknown = unknown_tasks(engine, queue, known_tasks(queue, workers), now_us)
+    for since_us, text in map(unknown.__getitem__, sorted(unknown)):
         finding = f"{text}; a job waits for one for {span_text(now_us - since_us)}"
         is_needs = text.startswith("no live worker has")
         which = "that has what it needs" if is_needs else "of an application with the task"

@@ -29,18 +29,16 @@ def find_id(engine: Engine, text: str) -> JobId:
     Raises: NotFound: no job that was read has such an id. BadInput: several have.
     """
     prefix = text.lower()
-    found: set[str] = set()
+    ids: set[str] = set()
     for state in (None, "dead"):
         rows, _, is_capped, _ = search(engine, JobFilter(state), limit=SCAN_MAX)
         if is_capped:  # another one may start with these digits, too
             raise BadInput("There are too many jobs to find one by a few digits.", hint=_WHOLE)
-        found.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))
+        ids.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))
     since_us = created_us(JobId(bytes.fromhex(prefix.ljust(32, "0"))))
     past = ends_of(engine, engine.catalog.names(), since_us)
-    found.update(
-        attempt.job for attempt in islice(past, SCAN_MAX) if attempt.job.startswith(prefix)
-    )
-    return _only(found, "job", text)
+    ids.update(attempt.job for attempt in islice(past, SCAN_MAX) if attempt.job.startswith(prefix))
+    return _only(ids, "job", text)
 
 
 def find_flow(engine: Engine, text: str) -> JobId:
@@ -52,10 +50,10 @@ def find_flow(engine: Engine, text: str) -> JobId:
     return _only({known for known in each if known.startswith(text.lower())}, "workflow", text)
 
 
-def _only(found: Collection[str], what: str, text: str) -> JobId:
-    if not found:
+def _only(ids: Collection[str], what: str, text: str) -> JobId:
+    if not ids:
         raise NotFound(f"No {what} has an id that starts with {text}.", hint=_WHOLE)
-    if len(found) > 1:
-        shown = ", ".join(sorted(found)[:_SHOWN_MAX])
-        raise BadInput(f"{len(found)} ids start with {text}: {shown}.", hint="Use more digits.")
-    return JobId(bytes.fromhex(next(iter(found))))
+    if len(ids) > 1:
+        shown = ", ".join(sorted(ids)[:_SHOWN_MAX])
+        raise BadInput(f"{len(ids)} ids start with {text}: {shown}.", hint="Use more digits.")
+    return JobId(bytes.fromhex(next(iter(ids))))

@@ -123,9 +123,9 @@ def _refuse_period(like: JobFilter) -> None:
 
 
 def _page_of(engine: Engine, rows: Rows) -> JobPage:
-    found = summaries_of(engine, rows.jobs)
-    last = found[-1].place if rows.more and found else rows.stopped
-    return JobPage(found, _written(last), rows.is_capped)
+    summaries = summaries_of(engine, rows.jobs)
+    last = summaries[-1].place if rows.more and summaries else rows.stopped
+    return JobPage(summaries, _written(last), rows.is_capped)
 
 
 def _written(place: Place | None) -> str | None:

@@ -197,8 +197,8 @@ def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
         if (step := step_of(row)) is not None and may_be_held(row):
             steps[step[0]].append(step[1])
     held: dict[JobId, str] = {}
-    for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):
-        held |= some
+    for part in at_once(engine.store, lambda pair: _held_steps(engine, *pair), list(steps.items())):
+        held |= part
     with suppress(StoreCorrupt):  # `explain` reports that
         for job_id, word in judge(engine, rows).items():
             held[job_id] = "held" if isinstance(word, Held) else "waiting"
@@ -215,15 +215,15 @@ def _held_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> dict[JobId
     return {}
 
 
-def summary_of_attempt(one: Attempt) -> JobSummary:
+def summary_of_attempt(attempt: Attempt) -> JobSummary:
     """Return the summary of a job that has ended, from its last attempt."""
     return JobSummary(
-        id=one.job,
-        state=one.outcome,
-        at_us=one.ended_us,
-        claims=one.fence,
-        late_us=late_us(one.priority, one.ended_us) if one.claimed_us else 0,
-        **{name: getattr(one, name) for name in _OF_ATTEMPT},
+        id=attempt.job,
+        state=attempt.outcome,
+        at_us=attempt.ended_us,
+        claims=attempt.fence,
+        late_us=late_us(attempt.priority, attempt.ended_us) if attempt.claimed_us else 0,
+        **{name: getattr(attempt, name) for name in _OF_ATTEMPT},
     )
 
 
@@ -264,16 +264,16 @@ def _function_of(queues: Queues, job_id: JobId, calls: Window | None) -> Functio
 def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
     engine = queues.engine
     try:
-        found = queues.find(job_id)
+        job = queues.find(job_id)
     except NotFound:
         details = _from_history(engine, job_id)
         if details is None:
             raise
         return details
-    if found.row is None:
-        assert found.outcome is not None
-        return _of_outcome(engine, job_id, found.outcome)
-    row = found.row
+    if job.row is None:
+        assert job.outcome is not None
+        return _of_outcome(engine, job_id, job.outcome)
+    row = job.row
     most = ATTEMPTS_READ_MAX if row.fence else 0
     past = _past(engine, job_id, living_queue(row.lane.queue), most, since_us=row.enqueued_us)
     options: dict[str, Any] = {}

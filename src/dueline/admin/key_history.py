@@ -72,16 +72,16 @@ def events_of_calls(
     names = _recording(engine, queue)
     read = 0  # a job's events come after that of its enqueue, in one shard
     ids: set[str] = set()
-    found: list[Attempt] = []
+    events: list[Attempt] = []
     for event in islice(history_of(engine, names, since_us), most):
         read += 1
         options = options_of(event) if event.outcome == ENQUEUED else None
         if options is not None and like.fits(options):
             ids.add(event.job)
         if event.job in ids:
-            found.append(event)
-    found.sort(key=lambda event: (event.ended_us, event.fence), reverse=True)
-    return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
+            events.append(event)
+    events.sort(key=lambda event: (event.ended_us, event.fence), reverse=True)
+    return Past(events[:limit], more=len(events) > limit, is_capped=read == most)
 
 
 def _recording(engine: Engine, queue: str | None) -> Sequence[str]:

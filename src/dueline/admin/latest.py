@@ -51,27 +51,27 @@ def search_latest(
     now_us = engine.time.latest_us()
     budget = Budget(engine, most, within_us)
     end = (now_us, _LAST_ID) if before is None else (before[0], JobId(bytes.fromhex(before[1])))
-    found: list[Job] = []
+    jobs: list[Job] = []
     stopped: int | None = None
     for rows, since_us in _windows(engine, _days_of(engine, like), end, budget):
-        found += (row for row in rows if _place_of(row) < end and like.fits(row, now_us))
-        if len(found) > limit:
+        jobs += (row for row in rows if _place_of(row) < end and like.fits(row, now_us))
+        if len(jobs) > limit:
             break
         if budget.is_spent:
             stopped = since_us
             break
-    latest = heapq.nlargest(limit + 1, found, key=_place_of)
+    latest = heapq.nlargest(limit + 1, jobs, key=_place_of)
     rest = None if stopped is None else (stopped, _LAST_ID.hex())
     return Rows(latest[:limit], len(latest) > limit, budget.is_spent, rest)
 
 
 def _days_of(engine: Engine, like: JobFilter) -> Sequence[tuple[_Period, list[Lane]]]:
     """Return the lanes that may have matching jobs by the period of their buckets, latest first."""
-    found: dict[_Period, list[Lane]] = defaultdict(list)
+    days: dict[_Period, list[Lane]] = defaultdict(list)
     for lane in lanes_like(engine, like):
         width_us = engine.catalog.settings(living_queue(lane.queue)).width_us
-        found[_Period(lane.bucket * width_us - 1, (lane.bucket + 1) * width_us - 1)].append(lane)
-    return sorted(found.items(), key=lambda day: day[0].until_us, reverse=True)
+        days[_Period(lane.bucket * width_us - 1, (lane.bucket + 1) * width_us - 1)].append(lane)
+    return sorted(days.items(), key=lambda day: day[0].until_us, reverse=True)
 
 
 def _windows(
@@ -98,8 +98,8 @@ def _rows(
     ]
     while places:
         pages: list[JobPage] = []
-        for some in parts_of(places, LANES_AT_ONCE):
-            pages += scan_each(engine.store, some, until_us=until_us, limit=_PAGE)
+        for part in parts_of(places, LANES_AT_ONCE):
+            pages += scan_each(engine.store, part, until_us=until_us, limit=_PAGE)
         for page in pages:
             budget.spend(len(page.jobs))
             yield from page.jobs

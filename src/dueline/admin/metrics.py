@@ -246,7 +246,7 @@ class WorkerMetrics(Collector):
         _fill(replays, totals.replays.items())
         _fill(skews, [((), totals.skews)])
         _fill(waits, totals.waits.items())
-        _fill(calls, (((self._store, *key), one) for key, one in totals.calls.items()))
+        _fill(calls, (((self._store, *key), histogram) for key, histogram in totals.calls.items()))
         claims = CounterMetricFamily(
             "dueline_claims",
             "Claimed jobs, and claims that found none.",
@@ -290,9 +290,9 @@ def _fill(
     family: HistogramMetricFamily, values: Iterable[tuple[tuple[str, ...], Histogram]]
 ) -> None:
     bounds = [*(str(float(bound)) for bound in BUCKETS_S), "+Inf"]
-    for labels, one in values:
+    for labels, histogram in values:
         sums, total = [], 0
-        for bound, number in zip(bounds, one.counts, strict=True):
+        for bound, number in zip(bounds, histogram.counts, strict=True):
             total += number
             sums.append((bound, total))
-        family.add_metric(labels, sums, one.total_us / SECOND_US)
+        family.add_metric(labels, sums, histogram.total_us / SECOND_US)

@@ -19,13 +19,13 @@ def occurrences_of(engine: Engine) -> dict[str, list[Occurrences]]:
 
     Expired jobs are known while their results are kept, or while no worker has ended them.
     """
-    found: dict[str, list[Occurrences]] = {}
+    by_queue: dict[str, list[Occurrences]] = {}
     stored, now_us = all_stored(engine.store), engine.time.earliest_us()
     expired = _expired(engine, [schedule for _, schedule, _ in stored], now_us)
     for (name, schedule, _), at_us in zip(stored, expired, strict=True):
         occurrences = Occurrences(name, schedule.skipped, at_us)
-        found.setdefault(schedule.template.queue, []).append(occurrences)
-    return found
+        by_queue.setdefault(schedule.template.queue, []).append(occurrences)
+    return by_queue
 
 
 def _expired(engine: Engine, schedules: list[Schedule], now_us: int) -> list[int]:

@@ -229,8 +229,8 @@ class Mover:
         self._list_unmoved()
         self._list_callers()
         self._move_parts()
-        for some in parts_of(sorted(keyed), PAGE):
-            self._move_rows(row for row in source.find(some) if row is not None)
+        for part in parts_of(sorted(keyed), PAGE):
+            self._move_rows(row for row in source.find(part) if row is not None)
 
     def _open(self) -> None:
         """Let other processes use the target."""
@@ -294,7 +294,7 @@ class Mover:
 
     def _lanes(self) -> list[Lane]:
         """Return the lanes of the source, the most urgent and oldest first."""
-        return sorted(set(lanes_of(self._source)), key=lambda one: (-one.priority, one.bucket))
+        return sorted(set(lanes_of(self._source)), key=lambda lane: (-lane.priority, lane.bucket))
 
     def _move_lane(self, lane: Lane) -> int:
         """Move the rows of a lane; return how many are left."""
@@ -341,8 +341,8 @@ class Mover:
         awaits = awaiting(row)
         if awaits is None:
             return False
-        found = self._source.store.find(list(map(JobId, awaits.jobs)))
-        is_here = any(awaited is not None and not awaited.outcome for awaited in found)
+        rows = self._source.store.find(list(map(JobId, awaits.jobs)))
+        is_here = any(awaited is not None and not awaited.outcome for awaited in rows)
         return is_here or not self._flows.isdisjoint(awaits.flows)
 
     # What moves as a whole
@@ -379,8 +379,8 @@ class Mover:
         if layout is None:
             return True
         ids = [flows.job_of(flow, step) for step in range(len(layout.nodes))]
-        found = [row for some in parts_of(ids, PAGE) for row in source.find(some)]
-        rows = [row for row in found if row is not None]
+        pages = (source.find(part) for part in parts_of(ids, PAGE))
+        rows = [row for page in pages for row in page if row is not None]
         now_us = self._source.time.earliest_us()
         ended = [stored(row) for row in rows if row.outcome]
         here = (row for row in rows if not is_away(row))
@@ -403,25 +403,25 @@ class Mover:
 
     def _move_schedule(self, name: str) -> bool:
         """Move the jobs that a schedule names, and then the schedule; False if one runs."""
-        found = finish_started(self._queues, name)
-        if found is None:
+        entry = finish_started(self._queues, name)
+        if entry is None:
             return True
-        schedule = found.schedule
+        schedule = entry.schedule
         now_us = self._source.time.latest_us()
         named = [*definition.withdrawn(schedule, now_us), schedule.last]
         ids = [JobId(raw_id) for raw_id in named if raw_id]
         self._move_rows(row for row in self._source.store.find(ids) if row is not None)
         if schedule.last and self._source.store.find([JobId(schedule.last)])[0] is not None:
             return False  # the end of the job decides about the next occurrence (rules Z4 and X6)
-        put = Put(name, found.version, encode(schedule))
+        put = Put(name, entry.version, encode(schedule))
         move_records.put_new(self._target.store, [(definition.PARTITION, put)])
         return True
 
     # Records
 
     def _records(self, *kinds: str) -> Iterator[tuple[str, Put]]:
-        found = move_records.all_records(self._source.store)
-        return (record for record in found if move_records.kind_of(record[0]) in kinds)
+        records = move_records.all_records(self._source.store)
+        return (record for record in records if move_records.kind_of(record[0]) in kinds)
 
     def _copy_results(self) -> None:
         self._report("copying results", self.moved)

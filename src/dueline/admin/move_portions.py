@@ -95,8 +95,8 @@ class Portions:
             return 0
         token = self._source.ids.token()
         self._source.store.settle([_take(row, token) for row in rows])
-        found = self._source.store.find([row.id for row in rows])
-        taken = [row for row in found if row is not None and row.token == token]
+        reread = self._source.store.find([row.id for row in rows])
+        taken = [row for row in reread if row is not None and row.token == token]
         if not taken:
             return 0
         portion = self._portion(taken)
@@ -128,8 +128,8 @@ class Portions:
             self._target.time.latest_us(),
             "".join(row.id.hex() for row in taken),
             tuple(
-                (queue, one.shards, one.width_us)
-                for queue, one in zip(queues, settings, strict=True)
+                (queue, setting.shards, setting.width_us)
+                for queue, setting in zip(queues, settings, strict=True)
             ),
         )
 
@@ -177,9 +177,9 @@ class Portions:
         now_us = self._target.time.latest_us()
         until_us = now_us + progress_records.KEEP_US
         reports = [
-            Commit(place, (Put(one.key, one.version, one.value, NO_VERSION, expires_us=until_us),))
+            Commit(place, (Put(key, version, value, NO_VERSION, expires_us=until_us),))
             for place in (progress_records.place_of(row.id) for row in began)
-            for one in source.read(place, after=None, limit=1)
+            for key, version, value in source.read(place, after=None, limit=1)
         ]
         target.together([Group(commits=(report,)) for report in reports])
         for job_id in cancel_requests.asked(source, [row.id for row in began]):

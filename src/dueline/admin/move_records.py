@@ -143,14 +143,14 @@ def copy_settings(source: Engine, target: Engine) -> None:
 
 def put_new(store: Store, puts: Iterable[tuple[str, Put]]) -> None:
     """Store records, except those that exist: they were stored before, and may have changed."""
-    for some in parts_of(puts, _PAGE):
-        store.together([Group(commits=(Commit(part, (_new(put),)),)) for part, put in some])
+    for page in parts_of(puts, _PAGE):
+        store.together([Group(commits=(Commit(part, (_new(put),)),)) for part, put in page])
 
 
 def put_again(store: Store, puts: Iterable[tuple[str, Put]]) -> None:
     """Store records that never change once they are stored."""
-    for some in parts_of(puts, _PAGE):
-        store.together([Group(commits=(Commit(part, (put,)),)) for part, put in some])
+    for page in parts_of(puts, _PAGE):
+        store.together([Group(commits=(Commit(part, (put,)),)) for part, put in page])
 
 
 def _new(put: Put) -> Put:
@@ -183,12 +183,12 @@ def copy_keys(source: Store, target: Store, keys: Iterable[tuple[str, Put]]) -> 
     A key that was left behind by a job that ended is not copied.
     """
     held = set[JobId]()
-    for some in parts_of(keys, _PAGE):
-        jobs = [decode(put.value, Job) for _, put in some]
+    for page in parts_of(keys, _PAGE):
+        jobs = [decode(put.value, Job) for _, put in page]
         rows = source.find([job.id for job in jobs])
         kept = [
             (partition, unique_records.elsewhere(put))
-            for (partition, put), row in zip(some, rows, strict=True)
+            for (partition, put), row in zip(page, rows, strict=True)
             if row is not None or put.expires_us is not None
         ]
         put_new(target, kept)
@@ -214,8 +214,8 @@ def release_keys(
 
     A row that moved has given its key to the target's row before it went (rule X6).
     """
-    rows = [row for some in parts_of(keys, _PAGE) for row in source.find(
-        [JobId(put.version) for _, put in some])]  # fmt: skip
+    rows = [row for page in parts_of(keys, _PAGE) for row in source.find(
+        [JobId(put.version) for _, put in page])]  # fmt: skip
     left = []
     for (partition, put), row in zip(keys, rows, strict=True):
         if row is not None:
@@ -230,18 +230,18 @@ def release_keys(
 # Results
 
 
-def copy_results(target: Store, found: Iterable[tuple[str, Put]]) -> int:
+def copy_results(target: Store, puts: Iterable[tuple[str, Put]]) -> int:
     """Copy the outcomes of ended jobs; return how many records there were.
 
     A record that several results share is split for a store without transactions.
     """
     count = 0
-    for some in parts_of(found, _PAGE):
-        count += len(some)
+    for page in parts_of(puts, _PAGE):
+        count += len(page)
         if target.transactional:
-            put_new(target, some)
+            put_new(target, page)
         else:
-            commits = [commit for _, put in some for commit in _separate(put)]
+            commits = [commit for _, put in page for commit in _separate(put)]
             target.together([Group(commits=(commit,)) for commit in commits])
     return count
 
@@ -249,12 +249,12 @@ def copy_results(target: Store, found: Iterable[tuple[str, Put]]) -> int:
 def _separate(put: Put) -> Sequence[Commit]:
     """Return the writes of the outcomes in a record, each ordered by the time of its end."""
     assert put.expires_us is not None, "results expire"
-    found = results.outcomes_in(Record(put.key, put.version, put.value))
+    outcomes = results.outcomes_in(Record(put.key, put.version, put.value))
     return [
         results.keep(
-            JobId(bytes.fromhex(digits)), one, keep_us=max(0, put.expires_us - one.ended_us)
+            JobId(bytes.fromhex(digits)), outcome, keep_us=max(0, put.expires_us - outcome.ended_us)
         )
-        for digits, one in found
+        for digits, outcome in outcomes
     ]
 
 

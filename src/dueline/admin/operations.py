@@ -86,7 +86,7 @@ class Action:
 
 def actions(records: Records, *, limit: int) -> list[Action]:
     """Return what operators did, the latest first."""
-    return [one for _, one in islice(readable(records, PARTITION, Action), limit)]
+    return [action for _, action in islice(readable(records, PARTITION, Action), limit)]
 
 
 @dataclass(slots=True)
@@ -216,10 +216,10 @@ class Operations:
             NotFound: There is no such job.
             Conflict: It is not dead.
         """
-        found = self._queues.find(job_id)
-        row = found.row
+        job = self._queues.find(job_id)
+        row = job.row
         if row is None or row.outcome or row.state != State.DEAD:
-            raise conflict_error(job_id, "deleted", found.status)
+            raise conflict_error(job_id, "deleted", job.status)
         self._recorded("delete", job_id.hex(), lambda: sum_of(delete_dead(self._queues, [row])))
 
     def run_again(self, job_id: JobId) -> JobId:
@@ -349,8 +349,8 @@ class Operations:
         Raises:
             Conflict: Another process has begun it.
         """
-        one = paced.redrive
-        self._recorded(f"redrive at {one.rate:g}/s", one.written or "all jobs", paced.begin)
+        redrive = paced.redrive
+        self._recorded(f"redrive at {redrive.rate:g}/s", redrive.written or "all jobs", paced.begin)
 
     def stop_redrive(self, redrive: str) -> Redrive:
         """Stop a redrive; its process ends about a second later.
@@ -432,11 +432,11 @@ class Operations:
             BadInput: Several have it, or a worker is a program that claims by hand.
         """
         engine = self._queues.engine
-        some = worker_requests.chosen(live_workers(engine), worker)
-        target = "all workers" if worker is None else some[0].worker
+        workers = worker_requests.chosen(live_workers(engine), worker)
+        target = "all workers" if worker is None else workers[0].worker
         return self._recorded(
-            f"{kind} worker", target, lambda: worker_requests.send(engine, kind, some)
-        ), some
+            f"{kind} worker", target, lambda: worker_requests.send(engine, kind, workers)
+        ), workers
 
     # Streams
 

@@ -230,12 +230,12 @@ class Admin:
         if is_prefix(digits):
             return find_id(self.engine, digits)
         try:
-            found = bytes.fromhex(digits)
+            raw_id = bytes.fromhex(digits)
         except ValueError:
-            found = b""
-        if len(found) != len(_NO_ID):
+            raw_id = b""
+        if len(raw_id) != len(_NO_ID):
             raise BadInput(f"{text!r:.80} is not a job id.", hint="Use 32 hexadecimal digits.")
-        return JobId(found)
+        return JobId(raw_id)
 
     def dead_letters(self) -> DeadGroups:
         """Return the dead-letter jobs, grouped by task and error."""
@@ -364,15 +364,15 @@ class Admin:
     def last_runs(self) -> Mapping[str, ScheduleRun]:
         """Return the last run of each schedule of which one is known, by name."""
         now_us = self.engine.time.latest_us()
-        found = {
+        runs = {
             name: last_run(self._queues, schedule, now_us)
             for name, schedule, _ in scheduler.all_schedules(self.engine)
         }
-        return {name: run for name, run in found.items() if run is not None}
+        return {name: run for name, run in runs.items() if run is not None}
 
     def limits(self) -> Sequence[LimitSummary]:
         """Return all semaphores with their holders, and all rates."""
-        found = [
+        limits = [
             LimitSummary(
                 name,
                 CAPACITY_DEFAULT if setting is None else setting.capacity,
@@ -382,10 +382,10 @@ class Admin:
             )
             for name, setting in semaphores(self.engine).items()
         ]
-        for name, one in rate.rates(self.engine.store).items():
-            meters = rate_usages_of(self.engine, name, one, most=METERS_MAX)
-            found.append(LimitSummary(name, one.most, is_set=True, rate=one, meters=meters))
-        return found
+        for name, limit in rate.rates(self.engine.store).items():
+            meters = rate_usages_of(self.engine, name, limit, most=METERS_MAX)
+            limits.append(LimitSummary(name, limit.most, is_set=True, rate=limit, meters=meters))
+        return limits
 
     def workflows(
         self, *, limit: int = 50, after: int = 0, state: str | None = None, name: str = ""
@@ -401,18 +401,18 @@ class Admin:
         listed = islice(records.listed(self.engine.store), after, None)
         read = 0
         shown: list[WorkflowSummary] = []
-        for some in parts_of(listed, limit):
+        for part in parts_of(listed, limit):
             if len(shown) == limit or read >= WORKFLOWS_READ_MAX:
                 return WorkflowPage(shown, after + read)
-            named = [flow for flow, its_name in some if name in its_name]
+            named = [flow for flow, its_name in part if name in its_name]
             views = dict(zip(named, at_once(self.engine.store, self._workflow, named), strict=True))
-            for flow, _ in some:
+            for flow, _ in part:
                 if len(shown) == limit:
                     return WorkflowPage(shown, after + read)
                 read += 1
-                found = views.get(flow)
-                if found is not None and state in (None, found[0].state):
-                    shown.append(found[0])
+                workflow = views.get(flow)
+                if workflow is not None and state in (None, workflow[0].state):
+                    shown.append(workflow[0])
         return WorkflowPage(shown, None)
 
     def functions(
@@ -486,10 +486,10 @@ class Admin:
             NotFound: The workflow does not exist, or has expired.
         """
         flow = self._id(flow_id)
-        found = self._workflow(flow)
-        if found is None:
+        workflow = self._workflow(flow)
+        if workflow is None:
             raise NotFound(f"There is no workflow {flow.hex()}.", hint="Workflows expire.")
-        summary, view = found
+        summary, view = workflow
         steps = step_statuses(self.engine, view)
         jobs = [records.job_of(flow, step.step).hex() for step in steps]
         return WorkflowDetails(summary, view, steps, jobs)

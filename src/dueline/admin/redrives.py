@@ -90,18 +90,18 @@ def read_rate(text: str) -> float:
     Raises:
       BadInput: It is not a rate.
     """
-    found = _RATE.fullmatch(text)
-    per = (found and found[2]) or "s"
+    match = _RATE.fullmatch(text)
+    per = (match and match[2]) or "s"
     per_us = parse_span(per if per[0].isdecimal() else f"1{per}")
-    if found is None or not float(found[1]) or per_us <= 0:
+    if match is None or not float(match[1]) or per_us <= 0:
         raise BadInput(f"{text!r:.80} is not a rate.", hint="Use 50/s, 10/m or 600/5m.")
-    return float(found[1]) * SECOND_US / per_us
+    return float(match[1]) * SECOND_US / per_us
 
 
 def redrives(engine: Engine) -> Sequence[Redrive]:
     """Return the redrives of the last days, the latest first."""
-    some = [one for _, one in readable(engine.store, PARTITION, Redrive)]
-    return sorted(some, key=lambda one: -one.began_us)
+    runs = [run for _, run in readable(engine.store, PARTITION, Redrive)]
+    return sorted(runs, key=lambda run: -run.began_us)
 
 
 def chosen(engine: Engine, redrive: str | None, *, to_resume: bool) -> Redrive:
@@ -113,21 +113,21 @@ def chosen(engine: Engine, redrive: str | None, *, to_resume: bool) -> Redrive:
       BadInput: There are several.
     """
     now_us = engine.time.latest_us()
-    some = [
+    matches = [
         run
         for run in redrives(engine)
         if run.id.startswith(redrive or "")
         and (run.is_resumable(now_us) if to_resume else run.state == "running")
     ]
-    if not some:
+    if not matches:
         for run in redrives(engine) if to_resume else ():
             if run.id.startswith(redrive or "") and run.state == "running":
                 raise run.conflict(now_us)
         what = "can be resumed" if to_resume else "is running"
         raise NotFound(f"No such redrive {what}.", hint="See `dueline dead redrives`.")
-    if len(some) > 1:
-        raise BadInput(f"There are {len(some)} redrives.", hint="Name one: --id ID.")
-    return some[0]
+    if len(matches) > 1:
+        raise BadInput(f"There are {len(matches)} redrives.", hint="Name one: --id ID.")
+    return matches[0]
 
 
 def stop(engine: Engine, redrive: str) -> Redrive:
@@ -138,14 +138,14 @@ def stop(engine: Engine, redrive: str) -> Redrive:
       Conflict: Its process keeps writing; repeat this.
     """
     for _ in range(5):
-        one, version = value_at(engine.store, PARTITION, redrive, Redrive)
-        if one is None:
+        run, version = value_at(engine.store, PARTITION, redrive, Redrive)
+        if run is None:
             raise NotFound(
                 f"There is no redrive {redrive:.40}.", hint="See `dueline dead redrives`."
             )
-        if one.state != "running":
-            return one
-        stopped = replace(one, state="stopped")
+        if run.state != "running":
+            return run
+        stopped = replace(run, state="stopped")
         if _put(engine, stopped, version):
             return stopped
     raise Conflict("The redrive keeps changing.", hint="Try again.")

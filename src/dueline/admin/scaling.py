@@ -84,8 +84,8 @@ def scale_of(
         add(runs, times.queues.get(name, {}))
     known = [cost for name in queues if (cost := times.cost_us(name, "")) is not None]
     cost_us = sum(known) / len(known) if known else RUN_US_DEFAULT
-    found = [rates for name in active if (rates := rates_of(engine, name)) is not None]
-    per_s = sum(after_counting(queue_rates, None, now_us).per_s() for queue_rates in found)
+    measured = [rates for name in active if (rates := rates_of(engine, name)) is not None]
+    per_s = sum(after_counting(queue_rates, None, now_us).per_s() for queue_rates in measured)
     steady = slots_for_rate(per_s, cost_us, target, variation=variation_of(runs) if runs else 1.0)
     needed = max(
         ceil(slots_for_backlog(due, running, cost_us, target.most_us) / slots), ceil(steady / slots)

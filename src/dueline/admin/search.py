@@ -94,17 +94,17 @@ class JobFilter:
             and (self.tag is None or self.tag in tags_of(job))
         )
 
-    def fits_attempt(self, one: Attempt) -> bool:
+    def fits_attempt(self, attempt: Attempt) -> bool:
         """Return whether an ended attempt matches."""
         return (
-            (one.outcome == self.state or (self.state == ENDED and one.outcome in _ENDS))
-            and (self.since_us is None or one.ended_us >= self.since_us)
-            and (self.until_us is None or one.ended_us < self.until_us)
-            and (self.tag is None or self.tag in one.tags.split(LIMIT_MARK))
-            and self.tenant in (None, one.tenant)
-            and (self.due_before_us is None or one.due_us < self.due_before_us)
-            and self._fits(one.task, one.priority, one.error, one.worker)
-            and (self.text is None or self._has_text(one.job, one.task, one.error))
+            (attempt.outcome == self.state or (self.state == ENDED and attempt.outcome in _ENDS))
+            and (self.since_us is None or attempt.ended_us >= self.since_us)
+            and (self.until_us is None or attempt.ended_us < self.until_us)
+            and (self.tag is None or self.tag in attempt.tags.split(LIMIT_MARK))
+            and self.tenant in (None, attempt.tenant)
+            and (self.due_before_us is None or attempt.due_us < self.due_before_us)
+            and self._fits(attempt.task, attempt.priority, attempt.error, attempt.worker)
+            and (self.text is None or self._has_text(attempt.job, attempt.task, attempt.error))
         )
 
     def _fits(self, task: str, priority: int, error: str, worker: str) -> bool:
@@ -209,9 +209,9 @@ def search(
     begun: list[Iterator[Job]] = []
     matching_us: list[int] = []
     # Jobs that may be due come first, by themselves.
-    by_time = (list(some) for _, some in groupby(lanes, key=lambda place: place[0] > 0))
-    for some in chain.from_iterable(parts_of(part, LANES_AT_ONCE) for part in by_time):
-        begin_us = some[0][0]  # no job in these lanes, and in later ones, is due earlier
+    by_time = (list(group) for _, group in groupby(lanes, key=lambda place: place[0] > 0))
+    for part in chain.from_iterable(parts_of(group, LANES_AT_ONCE) for group in by_time):
+        begin_us = part[0][0]  # no job in these lanes, and in later ones, is due earlier
         if until_us is not None and begin_us > until_us:
             break
         if sum(at_us < begin_us for at_us in matching_us) > limit:
@@ -220,22 +220,22 @@ def search(
         if begun and budget.is_spent and is_on:
             budget.stops.append((begin_us, _NO_ID))
             break
-        size = min(limit + 1, _PAGE_MAX, 4 + 4 * limit // len(some))  # about a lane's share
-        places = [(lane, begin) for _, lane in some]
+        size = min(limit + 1, _PAGE_MAX, 4 + 4 * limit // len(part))  # about a lane's share
+        places = [(lane, begin) for _, lane in part]
         pages = scan_each(engine.store, places, until_us=until_us, limit=size)
         for (lane, _), page in zip(places, pages, strict=True):
             budget.spend(len(page.jobs))
             matching_us += (job.at_us for job in page.jobs if like.fits(job, now_us))
             begun.append(_lane_rows(engine, lane, budget, page, until_us=until_us, size=size))
     rows = heapq.merge(*begun, key=lambda job: (job.at_us, job.id))
-    found = list(islice((job for job in rows if like.fits(job, now_us)), limit + 1))
+    jobs = list(islice((job for job in rows if like.fits(job, now_us)), limit + 1))
     stopped = min(budget.stops, default=None)
     if stopped is not None:
-        found = [job for job in found if (job.at_us, job.id.hex()) <= stopped]
+        jobs = [job for job in jobs if (job.at_us, job.id.hex()) <= stopped]
     is_on = stopped is not None and stopped > (after or _START)
     return Rows(
-        found[:limit],
-        more=len(found) > limit,
+        jobs[:limit],
+        more=len(jobs) > limit,
         is_capped=budget.is_spent,
         stopped=stopped if is_on else None,
     )
@@ -243,14 +243,14 @@ def search(
 
 def _places(engine: Engine, like: JobFilter, now_us: int) -> list[tuple[int, Lane]]:
     """Return the lanes that may have matching jobs in the order of when these may be due."""
-    found: dict[Lane, int] = {}
+    earliest: dict[Lane, int] = {}
     for name in engine.catalog.chosen(like.queue):
         queue = dead_queue(name) if like.state == "dead" else name
         for begins in engine.begins_of(queue, now_us=now_us):
             for lane, begin_us in begins.items():
                 if like.may_be_in(lane):
-                    found[lane] = min(begin_us, found.get(lane, begin_us))
-    return sorted(((begin_us, lane) for lane, begin_us in found.items()), key=itemgetter(0))
+                    earliest[lane] = min(begin_us, earliest.get(lane, begin_us))
+    return sorted(((begin_us, lane) for lane, begin_us in earliest.items()), key=itemgetter(0))
 
 
 def count_like(
@@ -264,15 +264,15 @@ def count_like(
     """
     now_us = engine.time.latest_us()
     budget = Budget(engine, most, within_us)
-    found, size = 0, _PAGE_MAX // 2
-    for some in parts_of(lanes_like(engine, like), PAGES_AT_ONCE):
-        for lane, page in first_of_each(engine.store, some, limit=size):
+    number, size = 0, _PAGE_MAX // 2
+    for part in parts_of(lanes_like(engine, like), PAGES_AT_ONCE):
+        for lane, page in first_of_each(engine.store, part, limit=size):
             budget.spend(len(page.jobs))
             rows = _lane_rows(engine, lane, budget, page, until_us=None, size=size)
-            found += sum(1 for row in rows if like.fits(row, now_us))
+            number += sum(1 for row in rows if like.fits(row, now_us))
             if budget.is_spent:
-                return found, True
-    return found, False
+                return number, True
+    return number, False
 
 
 def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
@@ -324,14 +324,14 @@ def attempts_of(
     names = engine.catalog.chosen(queue)
     wanted = job_id.hex()
     read = 0
-    found: list[Attempt] = []
+    attempts: list[Attempt] = []
     begin_us = created_us(job_id) if since_us is None else since_us
     for attempt in islice(history_of(engine, names, begin_us, until_us=until_us), most):
         read += 1
         if attempt.job == wanted:
-            found.append(attempt)
-    found.sort(key=lambda one: one.ended_us, reverse=True)
-    return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
+            attempts.append(attempt)
+    attempts.sort(key=lambda attempt: attempt.ended_us, reverse=True)
+    return Past(attempts[:limit], more=len(attempts) > limit, is_capped=read == most)
 
 
 def history_of(

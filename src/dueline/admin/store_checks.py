@@ -59,12 +59,12 @@ def _integrity(finding: str, _: Mapping[str, str]) -> Check:
     return Check("integrity", "bad", finding, "Stop all workers and restore a backup.")
 
 
-def _damaged(found: str, _: Mapping[str, str]) -> Check:
+def _damaged(damage: str, _: Mapping[str, str]) -> Check:
     advice = (
         "They are in the table dueline_damaged, each as a statement: correct and run it, or not, "
         "and delete the row there (docs/operations/damage.md)."
     )
-    return Check("damaged rows", "bad", found, advice)
+    return Check("damaged rows", "bad", damage, advice)
 
 
 def _server(versions: str, store: Mapping[str, str]) -> Check:

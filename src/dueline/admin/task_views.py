@@ -76,23 +76,23 @@ def task_summaries(
         dead: The dead-letter jobs.
     """
     now_us = engine.time.latest_us()
-    rates = {name: found for name in engine.catalog.names() if (found := rates_of(engine, name))}
+    by_queue = {name: rates for name in engine.catalog.names() if (rates := rates_of(engine, name))}
     slots = task_slots(engine.store)
     runs: dict[str, Histogram] = defaultdict(dict)
     for (_, task), times in run_times(engine.store).tasks.items():
         add(runs[task], times)
     errors = _last_errors(failures, dead)
     known = {task for worker in workers for task in worker.tasks}
-    ran = {task for found in rates.values() for task in found.ended}
+    ran = {task for rates in by_queue.values() for task in rates.ended}
     first = now_us // TASK_SLOT_US - TASK_SLOTS + 1
     summaries = []
     for task in sorted(known | ran | set(slots) | set(runs) | set(errors)):
-        queues = [name for name, found in rates.items() if task in found.ended]
+        queues = [name for name, rates in by_queue.items() if task in rates.ended]
         ended, failed = (
-            sum(_few_minutes(some.get(task), found, now_us) for found, some in pairs)
+            sum(_few_minutes(sums.get(task), rates, now_us) for rates, sums in pairs)
             for pairs in (
-                [(rates[name], rates[name].ended) for name in queues],
-                [(rates[name], rates[name].failed) for name in queues],
+                [(by_queue[name], by_queue[name].ended) for name in queues],
+                [(by_queue[name], by_queue[name].failed) for name in queues],
             )
         )
         mine = slots.get(task, {})
@@ -126,12 +126,12 @@ def _few_minutes(sums: Sums | None, rates: QueueRates, now_us: int) -> float:
 def _last_errors(
     failures: Mapping[str, Attempt], dead: Iterable[DeadGroup]
 ) -> Mapping[str, LastError]:
-    found = {
-        task: LastError(read_epitaph(one.error)[0].partition("\n")[0], one.ended_us, one.job)
-        for task, one in failures.items()
+    errors = {
+        task: LastError(read_epitaph(last.error)[0].partition("\n")[0], last.ended_us, last.job)
+        for task, last in failures.items()
     }
     for group in dead:
-        known = found.get(group.task)
+        known = errors.get(group.task)
         if known is None or known.at_us < group.last_us:
-            found[group.task] = LastError(group.error, group.last_us, group.example)
-    return found
+            errors[group.task] = LastError(group.error, group.last_us, group.example)
+    return errors

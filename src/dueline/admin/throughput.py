@@ -89,10 +89,10 @@ def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) ->
     """Aggregate the last seconds, or minutes if few jobs ended."""
     now_us = engine.time.latest_us()
     for span_us in WINDOWS_US:
-        found = throughput_of(islice(ends_of(engine, names, now_us - span_us), most), span_us)
-        if found.ended >= ENOUGH:
+        throughput = throughput_of(islice(ends_of(engine, names, now_us - span_us), most), span_us)
+        if throughput.ended >= ENOUGH:
             break
-    return found._replace(is_capped=found.ended >= most)
+    return throughput._replace(is_capped=throughput.ended >= most)
 
 
 def quantile(ordered: Sequence[int], percent: int) -> int | None:

@@ -106,13 +106,13 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
         if engine.clock.monotonic_us() > stop_us:
             until_us = readers[-1].at_us if until_us is None else until_us
             break
-        some = [readers.pop() for _ in range(min(LANES_AT_ONCE, len(readers)))]
-        places = [(page.lane, page.after) for page in some]
+        earliest = [readers.pop() for _ in range(min(LANES_AT_ONCE, len(readers)))]
+        places = [(reader.lane, reader.after) for reader in earliest]
         pages = scan_each(engine.store, places, until_us=end_us, limit=_PAGE)
-        for one, page in zip(some, pages, strict=True):
-            _count(one, page, slots, now_us)
-            if one.after is not None:
-                readers.append(one)
+        for reader, page in zip(earliest, pages, strict=True):
+            _count(reader, page, slots, now_us)
+            if reader.after is not None:
+                readers.append(reader)
     for slot in slots:
         slot.is_capped |= until_us is not None and slot.at_us + SLOT_US > until_us
     return Timeline(now_us, slots, until_us)
@@ -125,33 +125,33 @@ def _readers(
     engine: Engine, now_us: int, end_us: int, stop_us: int
 ) -> tuple[list[_LaneReader], bool]:
     """Return a reader of each lane; False: there may be more lanes, but it was `stop_us`."""
-    found: dict[Lane, _LaneReader] = {}
+    readers: dict[Lane, _LaneReader] = {}
     for name in engine.catalog.names():
         for begins in engine.begins_of(name, now_us=now_us, until_us=end_us):
             for lane, begin_us in begins.items():
-                known = found.get(lane)
+                known = readers.get(lane)
                 if begin_us <= (known.at_us - 1 if known else end_us):
-                    found[lane] = _LaneReader(lane, begin_us)
+                    readers[lane] = _LaneReader(lane, begin_us)
             if engine.clock.monotonic_us() > stop_us:
-                return list(found.values()), False
-    return list(found.values()), True
+                return list(readers.values()), False
+    return list(readers.values()), True
 
 
-def _count(one: _LaneReader, page: JobPage, slots: Sequence[Slot], now_us: int) -> None:
+def _count(reader: _LaneReader, page: JobPage, slots: Sequence[Slot], now_us: int) -> None:
     """Count the waiting jobs of a page, and go on after it: after its slot if that is full."""
-    priority = one.lane.priority
+    priority = reader.lane.priority
     band = BANDS[0] if priority > 0 else BANDS[1] if priority == 0 else BANDS[2]
     begin_us = slots[0].at_us
     for job in page.jobs:
         place = max(0, (job.at_us - begin_us) // SLOT_US)
-        if place != one.place:
-            one.place, one.in_place = place, 0
+        if place != reader.place:
+            reader.place, reader.in_place = place, 0
         if not job.outcome and status_of(job, now_us) != "running":
             slots[place].counts[band] += 1
-        one.in_place += 1
-    one.after = page.after
-    if one.after is not None:
-        if one.in_place >= SLOT_MAX:
-            slots[one.place].is_capped = True
-            one.after = (slots[one.place].at_us + SLOT_US - 1, _LAST_ID)
-        one.at_us = one.after[0]
+        reader.in_place += 1
+    reader.after = page.after
+    if reader.after is not None:
+        if reader.in_place >= SLOT_MAX:
+            slots[reader.place].is_capped = True
+            reader.after = (slots[reader.place].at_us + SLOT_US - 1, _LAST_ID)
+        reader.at_us = reader.after[0]

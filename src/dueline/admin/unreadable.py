@@ -64,16 +64,16 @@ def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
     """Yield unreadable records of streams and histories: groups, checkpoints, watermarks."""
     store = engine.store
     streams = [
-        (record.key, one) for record, one in readable(store, resharding.PARTITION, StreamSettings)
+        (record.key, own) for record, own in readable(store, resharding.PARTITION, StreamSettings)
     ]
     for stream, _ in streams:
         yield from groups.unreadable_of(store, stream)
     if store.transactional:  # tables with transactions refuse such marks
         return
     known = readable(store, SETTINGS_PARTITION, QueueSettings)
-    histories = ((one.key + HISTORY_SUFFIX, range(own.shards_read)) for one, own in known)
+    histories = ((record.key + HISTORY_SUFFIX, range(own.shards_read)) for record, own in known)
     for stream, shards in chain(
-        ((name, resharding.shards_of(one)) for name, one in streams), histories
+        ((name, resharding.shards_of(own)) for name, own in streams), histories
     ):
         for shard in shards:
             mark = store.close_until(stream, shard, at_us=NOTHING_CLOSED)  # only reads it
@@ -84,12 +84,12 @@ def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
 
 def _limits(engine: Engine) -> list[str]:
     """Return the semaphores and rates that jobs name, or that were set."""
-    found = {*semaphore.capacities(engine.store), *rate.rates(engine.store)}
+    limits = {*semaphore.capacities(engine.store), *rate.rates(engine.store)}
     for queue in engine.catalog.names():
         with suppress(StoreCorrupt):  # the settings of the queue
             lanes = engine.lanes_of(queue)
-            found.update(semaphore_of(limit) for lane in lanes for limit in limits_of(lane))
-    return sorted(found)
+            limits.update(semaphore_of(limit) for lane in lanes for limit in limits_of(lane))
+    return sorted(limits)
 
 
 def _unreadable_of(job: Job) -> Iterator[Unreadable]:

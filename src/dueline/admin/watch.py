@@ -87,12 +87,12 @@ class Point:
     is_whole: bool = False
     _raw: list[int] = field(default_factory=list, repr=False)
 
-    def add(self, one: Attempt) -> None:
+    def add(self, attempt: Attempt) -> None:
         """Count an attempt."""
-        self.done += one.outcome == "done"
-        self.failed += one.outcome in FAILED
+        self.done += attempt.outcome == "done"
+        self.failed += attempt.outcome in FAILED
         if len(self._raw) < _LATENCIES_MAX:
-            self._raw += start_latencies([one])
+            self._raw += start_latencies([attempt])
 
     def summarize(self, *, is_over: bool) -> None:
         """Compute the quantiles; the latencies of a step that is over are dropped."""
@@ -149,9 +149,9 @@ class Watch:
 
         With a maximum age, reading takes at most a tenth of the time: workers need the store, too.
         """
-        found = self._kept.get(max_age_us) if max_age_us else self._kept.now()
-        assert found is not None
-        return found
+        picture = self._kept.get(max_age_us) if max_age_us else self._kept.now()
+        assert picture is not None
+        return picture
 
     def _look(self) -> Picture:
         self._last = self._read(self._engine.time.latest_us())
@@ -226,15 +226,15 @@ class Watch:
     def _counts(self, names: Sequence[str], workers: Sequence[Presence]) -> list[Counts]:
         """Count all queues; what small ones leave of the maximum is for larger ones."""
         known = {} if self._last is None else {counts.queue: counts for counts in self._last.counts}
-        found: dict[str, Counts] = {}
+        fresh: dict[str, Counts] = {}
         left = COUNTED_IN_ALL
         span_us = COUNTED_FIRST_US if self._last is None else COUNTED_US
         until_us = self._engine.clock.monotonic_us() + span_us
         for name in sorted(names, key=lambda name: known[name].living() if name in known else 0):
-            most = min(COUNTED_MAX, max(COUNTED_MIN, left // (len(names) - len(found))))
-            one = found[name] = count(self._engine, name, workers, most=most, until_us=until_us)
-            left -= one.living() + one.dead
-        return [found[name] for name in names]
+            most = min(COUNTED_MAX, max(COUNTED_MIN, left // (len(names) - len(fresh))))
+            counts = fresh[name] = count(self._engine, name, workers, most=most, until_us=until_us)
+            left -= counts.living() + counts.dead
+        return [fresh[name] for name in names]
 
     def _start(self, names: Sequence[str], now_us: int) -> None:
         """Follow the history from as far back as few attempts ended."""
@@ -247,7 +247,7 @@ class Watch:
             since_us = now_us - back_us
         self._recent.clear()
         self._ended.clear()
-        self._points = {at_us: one for at_us, one in self._points.items() if at_us < since_us}
+        self._points = {at_us: point for at_us, point in self._points.items() if at_us < since_us}
         self._since_us = since_us
         self._follower = Follower(self._engine.store, since_us=since_us)
 
@@ -258,7 +258,7 @@ class Watch:
             del self._points[at_us]
         for at_us in range(min(self._points), current_us, STEP_US):  # without an attempt
             self._points.setdefault(at_us, Point(at_us))
-        for at_us, one in self._points.items():
-            one.summarize(is_over=at_us < current_us - STEP_US)
-            one.is_whole |= self._since_us <= at_us <= now_us - STEP_US - SETTLED_US
+        for at_us, point in self._points.items():
+            point.summarize(is_over=at_us < current_us - STEP_US)
+            point.is_whole |= self._since_us <= at_us <= now_us - STEP_US - SETTLED_US
         return [self._points[at_us] for at_us in sorted(self._points)]

@@ -356,8 +356,8 @@ class Dueline(
             StoreUnavailable: The store did not answer. As with the errors above, earlier calls
                 are stored, and `unsent` of the error counts the calls that were not sent.
         """
-        some = list(calls)
-        return enqueue_all(self, some, chunk=chunk, tx=None if tx is None else self.join(tx))
+        planned = list(calls)
+        return enqueue_all(self, planned, chunk=chunk, tx=None if tx is None else self.join(tx))
 
     async def aenqueue_many(
         self, calls: Iterable[PlannedCall[R]], *, tx: object = None, chunk: int = CHUNK

@@ -365,9 +365,9 @@ class Batch(Generic[R_co]):
         Raises: NotFound: A job is done, and its result is not kept.
         """
         engine = self._queues.engine
-        found = answer_of(engine.store, lambda: outcomes_at(engine, self._batch.id, positions))
+        outcomes = answer_of(engine.store, lambda: outcomes_at(engine, self._batch.id, positions))
         return {
-            position: found.get(position) or self._unkept(position, slices)
+            position: outcomes.get(position) or self._unkept(position, slices)
             for position in positions
         }
 

@@ -146,11 +146,11 @@ class Storing:
 
     def _store_part(self, index: int, encoded: Encoded, keys: Sequence[bytes]) -> None:
         for begin, end in _bounds(encoded.bodies):
-            some = Encoded(encoded.codec, encoded.bodies[begin:end], encoded.limits[begin:end])
+            part = Encoded(encoded.codec, encoded.bodies[begin:end], encoded.limits[begin:end])
             if self._keys is None:
-                self._store_by_position(index + begin, some)
+                self._store_by_position(index + begin, part)
             else:
-                self._store_by_key(self._keys, some, keys[begin:end])
+                self._store_by_key(self._keys, part, keys[begin:end])
 
     def _store_by_position(self, index: int, encoded: Encoded) -> None:
         bodies = encoded.bodies

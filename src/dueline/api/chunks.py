@@ -76,14 +76,14 @@ class ChunkReader:
 
         Raises: NotFound: the job does not exist, and nothing of it is kept.
         """
-        found = self._read()
-        if not found and self._is_due() and self._has_ended():
-            found = self._read()  # all are stored before the outcome (rule T1)
-            self.has_ended = not found
-        if found:
-            self._is_known, self._after = True, found[-1].place
-        self._empty_polls = 0 if found else self._empty_polls + 1
-        return list(map(_shown, found))
+        records = self._read()
+        if not records and self._is_due() and self._has_ended():
+            records = self._read()  # all are stored before the outcome (rule T1)
+            self.has_ended = not records
+        if records:
+            self._is_known, self._after = True, records[-1].place
+        self._empty_polls = 0 if records else self._empty_polls + 1
+        return list(map(_shown, records))
 
     def _read(self) -> list[StoredChunk]:
         store = self._queues.engine.store
@@ -98,13 +98,13 @@ class ChunkReader:
 
     def _has_ended(self) -> bool:
         try:
-            found = answer_of(self._queues.engine.store, lambda: self._queues.find(self._id))
+            job = answer_of(self._queues.engine.store, lambda: self._queues.find(self._id))
         except NotFound:
             if not self._is_known and self._after is None:
                 raise
             return True  # it has ended, and no result is kept
         self._is_known = True
-        return found.outcome is not None or found.status in ("dead", "expired")
+        return job.outcome is not None or job.status in ("dead", "expired")
 
 
 class Chunks(Iterator[Chunk], AsyncIterator[Chunk]):

@@ -168,15 +168,15 @@ class ClaimSession:
             self._drop_ended()
             self._claimer.unblock(self._permits.begin(self._held, LIMITED_MAX))
             self._claimer.refresh()
-            found: list[HandedJob] = []
+            claimed: list[HandedJob] = []
             try:
-                while len(found) < most:
-                    taken = self._claimer.claim(most - len(found), {})
+                while len(claimed) < most:
+                    taken = self._claimer.claim(most - len(claimed), {})
                     if not taken:
                         break
-                    found += self._fit(taken)
+                    claimed += self._fit(taken)
                 self._deferred.requeue()
-                return self._started(found)
+                return self._started(claimed)
             finally:
                 self._permits.settle(self._held)
 
@@ -200,15 +200,15 @@ class ClaimSession:
         self._steps.park_and_end(steps)
         return [HandedJob(job, steps.given.get(job.id, b"")) for job, _ in steps.fit]
 
-    def _started(self, found: Sequence[HandedJob]) -> Sequence[HandedJob]:
+    def _started(self, claimed: Sequence[HandedJob]) -> Sequence[HandedJob]:
         """Record that jobs are started: if the client dies, that counts as a crash (rule A1)."""
-        if not found:
+        if not claimed:
             return ()
         flush_claims(self._engine.store)  # clients get the fence
-        jobs = [handed.job for handed in found]
+        jobs = [handed.job for handed in claimed]
         held = self._engine.store.settle([Extend(job, job.at_us, started=True) for job in jobs])
         self._permits.started([job.claim() for job in jobs], self._engine.time.latest_us())
-        kept = [handed for handed, sure in zip(found, held, strict=True) if sure]
+        kept = [handed for handed, sure in zip(claimed, held, strict=True) if sure]
         for job, sure in zip(jobs, held, strict=True):
             if not sure:
                 self._limited.pop(job.id, None)
@@ -311,29 +311,29 @@ class ClaimSessions:
         Raises:
             StoreUnavailable: Jobs that were claimed are due again when their leases end.
         """
-        found: list[Read] = []
+        answers: list[Read] = []
         for handed in self._session(terms).claim(most):
             try:
-                found.append(read(handed))
+                answers.append(read(handed))
             except BadInput as error:
                 log.warning("job %s is released: %s", handed.job.id.hex(), error)
                 self.settle([(handed.job, GivenBack(UNKNOWN_TASK_WAIT_US))])
-        return found
+        return answers
 
     def _session(self, terms: Terms) -> ClaimSession:
         """Return the session of some clients."""
         with self._lock:
-            found = self._sessions.get(terms)
-            if found is None:
+            session = self._sessions.get(terms)
+            if session is None:
                 known = sorted(self._handlers)
-                found = ClaimSession(self.engine, self._settler(), terms, known)
-                self._sessions[terms] = found
+                session = ClaimSession(self.engine, self._settler(), terms, known)
+                self._sessions[terms] = session
             self._sessions.move_to_end(terms)
             is_full = len(self._sessions) > SESSIONS_MAX
             old = self._sessions.popitem(last=False)[1] if is_full else None
         if old is not None:
             old.close()
-        return found
+        return session
 
     def _settler(self) -> Settler:
         """Return a settler, which one thread uses at a time."""

@@ -109,15 +109,15 @@ def _check_owner(path: Path) -> None:
       user may write there.
     """
     for entry in (path, path.parent):
-        found = entry.stat()
-        if found.st_mode & stat.S_IWOTH and os.name == "posix":
+        status = entry.stat()
+        if status.st_mode & stat.S_IWOTH and os.name == "posix":
             raise ConfigError(
                 f"{path} is not read: any user may write to {entry}, and it names code to import.",
                 hint=f"Run chmod o-w {entry}, or pass --store and --app.",
             )
-        if not is_own_or_of_root(found):
+        if not is_own_or_of_root(status):
             raise ConfigError(
-                f"{path} is not read: {entry} belongs to another user (uid {found.st_uid}).",
+                f"{path} is not read: {entry} belongs to another user (uid {status.st_uid}).",
                 hint="Change its owner with chown, or pass --store and --app.",
             )
 
@@ -147,13 +147,13 @@ def load_object(place: str, folder: Path | None = None) -> Any:  # noqa: ANN401 
     if folder and name.endswith(".py"):
         name = str(folder / name)
     module = load_module(name, folder=folder or Path.cwd())
-    found = getattr(module, attribute or "app", None)
-    if found is None:
+    loaded = getattr(module, attribute or "app", None)
+    if loaded is None:
         raise ConfigError(
             f"The module {name!r} has no {attribute or 'app'!r}.",
             hint="Use MODULE:ATTR, such as tasks:app.",
         )
-    return found
+    return loaded
 
 
 def load_module(

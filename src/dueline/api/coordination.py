@@ -108,7 +108,9 @@ class CoordinationMethods(Connection):
     def _consumer_names(self) -> list[str]:
         """Return the registered handlers as `stream/group`."""
         return sorted(
-            f"{name}/{group}" for name, one in self._streams.items() for group in one.consumers
+            f"{name}/{group}"
+            for name, stream in self._streams.items()
+            for group in stream.consumers
         )
 
     @contextmanager
@@ -188,14 +190,14 @@ class CoordinationMethods(Connection):
         return made
 
     def _find_consumer(self, name: str) -> tuple[Stream, Registered]:
-        stream, _, group = name.partition("/")
-        found = self._streams.get(stream)
-        if found is None or group not in found.consumers:
+        stream_name, _, group = name.partition("/")
+        stream = self._streams.get(stream_name)
+        if stream is None or group not in stream.consumers:
             raise NotFound(
                 f"No consumer {name!r} is registered.",
                 hint=f"Registered: {', '.join(self._consumer_names()) or 'none'}.",
             )
-        return found, found.consumers[group]
+        return stream, stream.consumers[group]
 
     def _make_consumer(
         self, stream: Stream, registered: Registered, threads: int, isolation: HandlerIsolation

@@ -70,12 +70,12 @@ def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
     row = queues.find(job_id).row
     records = queues.engine.store
     place = place_of_ended(records, job_id) if row is None else durable_place(row)
-    found = []
+    calls = []
     for key, (head, _) in entries_of(records, job_id, place or DurablePlace()).items():
         if is_position(key):
             at = to_datetime(head.at_us)
-            found.append(DurableStep(shown(key), head.kind, head.name, head.state, at))
-    return found
+            calls.append(DurableStep(shown(key), head.kind, head.name, head.state, at))
+    return calls
 
 
 def versions(engine: Engine) -> Mapping[str, Mapping[str, int]]:

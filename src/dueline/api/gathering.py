@@ -52,8 +52,8 @@ class Gathering(Connection):
         """
         handles = _checked(jobs, self.queues)
         by_id: dict[JobId, Found | None] = {}
-        for some in self._ended(handles, timeout):
-            by_id |= some
+        for ended in self._ended(handles, timeout):
+            by_id |= ended
         return _results(handles, by_id, self.queues, return_exceptions=return_exceptions)
 
     def as_completed(
@@ -71,8 +71,8 @@ class Gathering(Connection):
         """
         handles = _checked(jobs, self.queues)
         by_id = {job._id: job for job in handles}  # noqa: SLF001
-        for some in self._ended(handles, timeout):
-            yield from map(by_id.__getitem__, some)
+        for ended in self._ended(handles, timeout):
+            yield from map(by_id.__getitem__, ended)
 
     async def agather(
         self,
@@ -148,8 +148,8 @@ def _ends_of(queues: Queues, ids: Sequence[JobId]) -> dict[JobId, Found | None]:
         for job_id, row in zip(part, store.find(part), strict=True):
             if row is None:
                 ended[job_id] = _found(queues, job_id)  # it has ended since, or is unknown
-            elif (found := queues.found_in(row)).outcome or found.status in ("dead", "expired"):
-                ended[job_id] = found
+            elif (job := queues.found_in(row)).outcome or job.status in ("dead", "expired"):
+                ended[job_id] = job
     return ended
 
 
@@ -172,9 +172,9 @@ def _results(
     Raises: JobFailed, NotFound: As `Job.result`, unless errors are returned.
     """
     if len({job._kind for job in handles}) == 1:  # noqa: SLF001  (as after `enqueue_many`)
-        found = [ended[job._id] for job in handles]  # noqa: SLF001
+        jobs = [ended[job._id] for job in handles]  # noqa: SLF001
         values = [
-            each.outcome.value for each in found if each and each.status == "done" and each.outcome
+            each.outcome.value for each in jobs if each and each.status == "done" and each.outcome
         ]
         if len(values) == len(handles):
             return list(decoded(queues, values, handles[0]._kind))  # noqa: SLF001
@@ -189,13 +189,13 @@ def _results(
     return answers
 
 
-def _value(job: Job[R_co], found: Found | None) -> R_co:
-    if found is None:
+def _value(job: Job[R_co], ended: Found | None) -> R_co:
+    if ended is None:
         raise NotFound(
             f"No job {job.id} is known.",
             hint="Was its result kept long enough? Is this the right store?",
         )
-    return job._value(found)  # noqa: SLF001  (of the same package)
+    return job._value(ended)  # noqa: SLF001  (of the same package)
 
 
 def _checked(jobs: object, queues: Queues) -> list[Job[Any]]:

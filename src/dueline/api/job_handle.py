@@ -89,38 +89,38 @@ class Job(Handle[R_co]):
         return row is not None and row.state == State.DEAD and is_uncertain(row.error)
 
     def _read(self) -> tuple[bool, Found]:
-        found = self._queues.find(self._id)
-        return found.outcome is not None or found.status in ("dead", "expired"), found
+        job = self._queues.find(self._id)
+        return job.outcome is not None or job.status in ("dead", "expired"), job
 
-    def _report_wait(self, found: Found) -> None:
-        if found.status != "ready" or found.row is None:
+    def _report_wait(self, job: Found) -> None:
+        if job.status != "ready" or job.row is None:
             return
-        queue, key = living_queue(found.row.lane.queue), key_of(found.row)
+        queue, key = living_queue(job.row.lane.queue), key_of(job.row)
         live = self._answer(lambda: live_workers(self._queues.engine))
         serving = [worker for worker in live if queue in worker.queues]
         if not serving:
             log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
         elif key not in known_tasks(queue, serving):
-            why = unknown_text(key) + misfit_text(found.row)
+            why = unknown_text(key) + misfit_text(job.row)
             log.warning("job %s waits: %s", self.id, why)
-        elif why := known_tasks(queue, serving).unmet(found.row.lane):
+        elif why := known_tasks(queue, serving).unmet(job.row.lane):
             log.warning("job %s waits: %s", self.id, why)
 
-    def _late(self, found: Found) -> TimeoutError:
-        text = f"The job {self.id} is still {found.status}."
-        if found.status == "ready" and job_here() is not None:
+    def _late(self, job: Found) -> TimeoutError:
+        text = f"The job {self.id} is still {job.status}."
+        if job.status == "ready" and job_here() is not None:
             text += (
                 " The handler that waits for it keeps a slot of its worker: if that is the only "
                 "one, the job cannot start. Use more slots, or steps of a workflow."
             )
         return TimeoutError(text)
 
-    def _value(self, found: Found) -> R_co:
-        outcome = found.outcome
-        if found.status == "expired":
+    def _value(self, job: Found) -> R_co:
+        outcome = job.outcome
+        if job.status == "expired":
             raise JobFailed(f"The job {self.id} expired before it ran to its end.")
         if outcome is None:
-            error, _ = read_epitaph(found.row.error if found.row else "")
+            error, _ = read_epitaph(job.row.error if job.row else "")
             raise JobFailed(f"The job {self.id} is dead: {error}")
         if outcome.state != "done":
             why = f"The job {self.id} is {outcome.state}: {outcome.error}"
@@ -432,9 +432,9 @@ def decoded(queues: Queues, values: Sequence[str], kind: Any) -> Sequence[Any]: 
     if (blobs := queues.engine.blobs) is not None:
         values = [blobs.whole(value) for value in values]
     with suppress(*DAMAGE, UnicodeEncodeError):
-        some: list[Any] = AS_JSON.decoder(list[kind])(f"[{','.join(values)}]".encode())
-        if len(some) == len(values):
-            return some
+        results: list[Any] = AS_JSON.decoder(list[kind])(f"[{','.join(values)}]".encode())
+        if len(results) == len(values):
+            return results
     return [decode_result(value, kind) for value in values]
 
 

@@ -36,18 +36,18 @@ def found_here(apps: Sequence[str]) -> str:
     return f" Found here: {', '.join(apps[:_SHOWN])}." if apps else ""
 
 
-def _expect_app(place: str, found: object) -> Dueline:
-    if not isinstance(found, Dueline):
+def _expect_app(place: str, loaded: object) -> Dueline:
+    if not isinstance(loaded, Dueline):
         raise ConfigError(
-            f"{place} is a {type(found).__name__}, not a Dueline application.",
+            f"{place} is a {type(loaded).__name__}, not a Dueline application.",
             hint="Use MODULE:ATTR of the object that Dueline(...) created.",
         )
-    return found
+    return loaded
 
 
 def apps_here() -> list[str]:
     """Return the applications that Python files here and one folder below seem to make."""
-    found: list[str] = []
+    apps: list[str] = []
     folder = Path.cwd()
     for path in sorted([*folder.glob("*.py"), *folder.glob("[!.]*/*.py")])[:_FILES_MAX]:
         module = ".".join(path.relative_to(folder).with_suffix("").parts)
@@ -55,5 +55,5 @@ def apps_here() -> list[str]:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        found += [f"{module.removesuffix('.__init__')}:{name}" for name in _MADE.findall(text)]
-    return found
+        apps += [f"{module.removesuffix('.__init__')}:{name}" for name in _MADE.findall(text)]
+    return apps

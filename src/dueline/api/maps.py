@@ -132,8 +132,8 @@ class Maps(Generic[P, R]):
                 return Encoded(codec, bodies, [limits_of_call(limits, {})] * len(bodies))
             return Encoded(codec, bodies, [limits_of_call(limits, named(*call)) for call in calls])
 
-        def put(some: Encoded, store: Callable[[EnqueueRequest], Sequence[Row]]) -> object:
-            request = self._request((some.codec, some.bodies, NO_KEYS, some.limits))
+        def put(encoded: Encoded, store: Callable[[EnqueueRequest], Sequence[Row]]) -> object:
+            request = self._request((encoded.codec, encoded.bodies, NO_KEYS, encoded.limits))
             return self._put(request, store)
 
         batch = opened(engine, wanted)

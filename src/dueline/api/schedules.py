@@ -264,8 +264,8 @@ def timing_of(
     """Return the checked timing of these arguments of `app.schedule`."""
     every_us = 0 if every is None else asked_span_us(every, "every")
     start_us, at_us, until_us = (
-        0 if one is None else asked_instant_us(one, name)
-        for name, one in (("start", start), ("at", at), ("until", until))
+        0 if instant is None else asked_instant_us(instant, name)
+        for name, instant in (("start", start), ("at", at), ("until", until))
     )
     if start is not None and not every_us:
         raise BadInput(
@@ -304,21 +304,21 @@ def _with_jitter(task: object, jitter: timedelta | float | None) -> Using[..., A
     return task if jitter is None else task.using(window=jitter)
 
 
-def _info(name: str, found: Schedule, now_us: int) -> ScheduleInfo:
-    timing, times = found.timing, coming(found, now_us, 1)
+def _info(name: str, schedule: Schedule, now_us: int) -> ScheduleInfo:
+    timing, times = schedule.timing, coming(schedule, now_us, 1)
     return ScheduleInfo(
         name,
-        found.template.task,
-        found.template.queue,
+        schedule.template.task,
+        schedule.template.queue,
         timing.cron,
         timing.zone,
         timedelta(microseconds=timing.every_us) if timing.every_us else None,
         to_datetime(timing.end_us) if timing.end_us else None,
         to_datetime(times[0]) if times else None,
-        found.is_paused,
-        found.stored,
-        found.skipped,
-        found.has_ended(now_us),
+        schedule.is_paused,
+        schedule.stored,
+        schedule.skipped,
+        schedule.has_ended(now_us),
     )
 
 

@@ -252,12 +252,12 @@ class Using(Maps[P, R]):
         limits = limits_of_call(self._options.limits, {})
         jobs: list[Job[R]] = []
         for start in range(0, len(encoded), chunk):
-            some = encoded[start : start + chunk]
+            part = encoded[start : start + chunk]
             try:
-                written = codec, some, NO_KEYS, [limits] * len(some)
+                written = codec, part, NO_KEYS, [limits] * len(part)
                 jobs += self._jobs(self._put(self._request(written)))
             except (StoreUnavailable, QuotaExceeded) as error:
-                sent = len(some) if isinstance(error, EnqueueUnknown) else 0
+                sent = len(part) if isinstance(error, EnqueueUnknown) else 0
                 error.unsent = len(encoded) - len(jobs) - sent
                 raise
         return jobs
@@ -419,7 +419,7 @@ class Using(Maps[P, R]):
         if hooks.tracer is None and not hooks.has_enqueue_hooks:
             return store(request)
         event = _before(host, request)
-        rows = traced(hooks.tracer, [request], lambda some: store(*some))
+        rows = traced(hooks.tracer, [request], lambda requests: store(*requests))
         _after(host, event, rows)
         return rows
 
@@ -482,33 +482,33 @@ def enqueue_all(
     check_value(chunk, _Chunk, "chunk")
     inside = host.queues if tx is None else tx.queues_of(host)
     written: list[Written] = []
-    for index, one in enumerate(calls):
+    for index, call in enumerate(calls):
         try:
-            written.append(_write(host, one, tx))
+            written.append(_write(host, call, tx))
         except BadInput as error:
             raise BadInput(f"calls[{index}]: {error.message}", hint=error.hint) from error
     jobs: list[Job[R]] = []
     if tx is None:
-        for one in calls:
-            own = one.using._options  # noqa: SLF001  (of this module)
+        for call in calls:
+            own = call.using._options  # noqa: SLF001  (of this module)
             host._notice(own.queue, own.limits)  # noqa: SLF001
     for start in range(0, len(written), chunk):
-        some = calls[start : start + chunk]
+        part = calls[start : start + chunk]
         requests = [
-            one.using._request(each)  # noqa: SLF001  (of this module)
-            for one, each in zip(some, written[start : start + chunk], strict=True)
+            call.using._request(each)  # noqa: SLF001  (of this module)
+            for call, each in zip(part, written[start : start + chunk], strict=True)
         ]
         events = [_before(host, request) for request in requests]
         try:
             rows = traced(host.hooks.tracer, requests, inside.enqueue_all)
         except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
-            error.unsent += len(written) - start - len(some)
+            error.unsent += len(written) - start - len(part)
             if isinstance(error, Duplicate):
                 error.name_call(len(written) - error.unsent)
             raise
-        for one, event, row in zip(some, events, rows, strict=True):
+        for call, event, row in zip(part, events, rows, strict=True):
             _after(host, event, [row])
-            jobs += one.using._jobs([row])  # noqa: SLF001
+            jobs += call.using._jobs([row])  # noqa: SLF001
     return jobs
 
 
@@ -517,15 +517,15 @@ def request_of(host: Connection, call: PlannedCall[Any]) -> EnqueueRequest:
     return call.using._request(_write(host, call, None))  # noqa: SLF001  (of this module)
 
 
-def _write(host: Connection, one: PlannedCall[Any], tx: Transaction | None) -> Written:
-    if not isinstance(one, PlannedCall):
-        raise BadInput(f"It is a {type(one).__name__} and not a call.", hint="Use task.call(...).")
-    using = one.using
+def _write(host: Connection, call: PlannedCall[Any], tx: Transaction | None) -> Written:
+    if not isinstance(call, PlannedCall):
+        raise BadInput(f"It is a {type(call).__name__} and not a call.", hint="Use task.call(...).")
+    using = call.using
     if using._host is not host:  # noqa: SLF001
         raise BadInput("Its task belongs to another application.")
     if using._options.tx not in (None, tx):  # noqa: SLF001
         raise BadInput("It has a transaction of its own.", hint="Use enqueue_many(calls, tx=tx).")
-    return using._written(one.args, one.kwargs)  # noqa: SLF001
+    return using._written(call.args, call.kwargs)  # noqa: SLF001
 
 
 def _before(host: Connection, request: EnqueueRequest) -> EnqueueEvent | None:

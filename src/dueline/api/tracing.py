@@ -24,10 +24,10 @@ def traced(
         tracer.enqueue(request.queue, request.task, len(request.bodies)) for request in requests
     ]
     with ended_together(spans) as ids:
-        rows = store([_with_headers(*one) for one in zip(requests, spans, strict=True)])
+        rows = store(list(map(_with_headers, requests, spans)))
         rest = iter(rows)
-        for one, some in zip(requests, ids, strict=True):
-            some += [row.id.hex() for row in islice(rest, len(one.bodies))]
+        for request, job_ids in zip(requests, ids, strict=True):
+            job_ids += [row.id.hex() for row in islice(rest, len(request.bodies))]
     return rows
 
 

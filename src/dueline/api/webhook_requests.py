@@ -57,8 +57,8 @@ def post(
     port = parts.port or (443 if is_https else 80)
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        places = [str(place[0]) for *_, place in found]
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = [str(place[0]) for *_, place in answers]
         if not may_be_private and not all(map(_is_public, places)):
             raise Refused(f"The host {host} has a private address.", hint="Name it in `allow`.")
         kind = HTTPSConnection if is_https else HTTPConnection
@@ -124,9 +124,9 @@ def signed(body: bytes, message_id: str, keys: Sequence[bytes], now_s: float) ->
 
 def _is_public(place: str) -> bool:
     """Return whether an address is public; raise ValueError for other text."""
-    found = ip_address(place.partition("%")[0])
-    if isinstance(found, IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
+    address = ip_address(place.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
         if inner is not None:
-            found = inner
-    return found.is_global and not found.is_multicast
+            address = inner
+    return address.is_global and not address.is_multicast

@@ -177,7 +177,7 @@ class Listener:
         with self._lock:
             now_s = time.monotonic()
             self._scales = {
-                one: kept for one, kept in self._scales.items() if now_s - kept[0] < SCALED_EVERY_S
+                key: kept for key, kept in self._scales.items() if now_s - kept[0] < SCALED_EVERY_S
             }
             if key not in self._scales:
                 scale = scale_of(
@@ -229,8 +229,8 @@ def listening(address: tuple[str, int], listener: Listener) -> Iterator[int]:
 def _bound(address: tuple[str, int]) -> socket.socket:
     host, port = address
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(found[4][:2], family=found[0])
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(place[:2], family=family)
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host:.80}, port {port}: {error.strerror}.",

@@ -239,8 +239,8 @@ class WorkflowMethods(Connection):
             names = {call.queue for call in laid_out.calls if call is not None}
             inside = self.join(tx, *names).queues_of(self)
 
-        def store(some: LaidOut) -> Start:
-            start = flows.begin(inside.engine, some, inside.admission.admit, rule)
+        def store(layout: LaidOut) -> Start:
+            start = flows.begin(inside.engine, layout, inside.admission.admit, rule)
             placed = dependencies.placed(inside.engine, start.jobs, is_inside=inside.is_inside)
             start = start._replace(jobs=placed)
             try:

@@ -102,8 +102,8 @@ class Reference(msgspec.Struct, frozen=True, rename={"name": "$blob"}):
 
 def owners_in(text: str) -> Sequence[JobId]:
     """Return the job, and the workflow or function, in the last part of a name; () for others."""
-    found = _LAST.fullmatch(text)
-    return () if found is None else [JobId(bytes.fromhex(each)) for each in found.groups() if each]
+    match = _LAST.fullmatch(text)
+    return () if match is None else [JobId(bytes.fromhex(each)) for each in match.groups() if each]
 
 
 def needs_result(job: Job) -> JobId | None:

@@ -320,7 +320,7 @@ def read_headers(headers: object) -> tuple[tuple[str, str], ...]:
             hint='Use headers={"request": "7f3a"}.',
         )
     for name, value in headers.items():
-        if not all(isinstance(one, str) and one.isprintable() for one in (name, value)) or not (
+        if not all(isinstance(text, str) and text.isprintable() for text in (name, value)) or not (
             0 < len(name) <= HEADER_CHARACTERS_MAX
         ):
             raise BadInput(
@@ -474,7 +474,7 @@ def checked_key(key: str, what: str = _WHAT) -> str:
 
     Raises: BadInput: it is empty, too long, or not valid Unicode.
     """
-    is_valid = key.isascii() or not any("\ud800" <= one <= "\udfff" for one in key)
+    is_valid = key.isascii() or not any("\ud800" <= character <= "\udfff" for character in key)
     if not 0 < len(key) <= KEY_CHARACTERS_MAX or not is_valid:
         raise BadInput(
             f"The {what} {key!r:.80} is invalid.",

@@ -96,7 +96,7 @@ def unknown_kind(kind: Any) -> type | None:  # noqa: ANN401  (a type)
         return None
     if kinds := get_args(kind):
         return next(
-            (found for argument in kinds if (found := unknown_kind(argument)) is not None), None
+            (unknown for argument in kinds if (unknown := unknown_kind(argument)) is not None), None
         )
     if not isinstance(kind, type) or kind.__module__ in _WITHOUT_VALUES:
         return None

@@ -65,8 +65,8 @@ def meta_of(kind: Any) -> msgspec.Meta | None:  # noqa: ANN401  (a type)
     if get_origin(kind) is Literal:
         words = ", ".join(get_args(kind))
         return msgspec.Meta(description=f"one of {words}", extra={"hint": f"Use one of {words}."})
-    found = (meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta))
-    return next(found, None)
+    metas = (meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta))
+    return next(metas, None)
 
 
 def shown(value: object) -> str:

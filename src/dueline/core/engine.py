@@ -112,13 +112,13 @@ class Engine:
         width_us = self.catalog.settings(living_queue(queue)).width_us
         bucket = EVER if until_us is None else bucket_of(until_us, width_us)
         for page in self.pages_of(queue, bucket):
-            found: dict[Lane, int] = {}
+            begins: dict[Lane, int] = {}
             for listing, lane in page.pointers:
                 begin_us = page.heads.get(lane, listing * width_us)
                 if begin_us is not None:
                     begin_us = begin_us if begin_us > now_us else 0
-                    found[lane] = min(begin_us, found.get(lane, begin_us))
-            yield found
+                    begins[lane] = min(begin_us, begins.get(lane, begin_us))
+            yield begins
 
     def jobs_of(self, queue: str) -> Iterator[Job]:
         """Yield all rows of a queue, lane by lane."""

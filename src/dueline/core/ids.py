@@ -89,4 +89,4 @@ def derived_each(causes: Iterable[bytes]) -> list[JobId]:
     )
     for place, becomes in ((6, _VERSION_BYTES), (8, _VARIANT_BYTES)):
         digests[place::_DIGEST] = digests[place::_DIGEST].translate(becomes)
-    return [JobId(one) for (one,) in iter_unpack("16s4x", digests)]
+    return [JobId(raw_id) for (raw_id,) in iter_unpack("16s4x", digests)]

@@ -363,13 +363,13 @@ class Catalog:
 
     def names(self) -> list[str]:
         """Return the names of the queues, in order."""
-        found: list[str] = []
+        names: list[str] = []
         after = None
         while True:
             page = self.names_after(after, _PAGE)
-            found += page
+            names += page
             if len(page) < _PAGE:
-                return found
+                return names
             after = page[-1]
 
     def names_after(self, after: str | None, limit: int) -> list[str]:

@@ -127,7 +127,7 @@ class Retry:
     def __post_init__(self) -> None:
         """Check the values, and set the defaults that depend on others."""
         kinds: tuple[object, ...] = (self.on, self.unless)
-        if not all(isinstance(some, tuple) and all(map(_is_error, some)) for some in kinds):
+        if not all(isinstance(errors, tuple) and all(map(_is_error, errors)) for errors in kinds):
             raise BadInput(
                 "`on` and `unless` must be tuples of exception classes.",
                 hint="Use on=(ConnectionError,).",

@@ -29,19 +29,19 @@ def at_fork(
         register(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
-def is_own(found: os.stat_result) -> bool:
+def is_own(status: os.stat_result) -> bool:
     """Return whether a file belongs to this user; True on systems that do not say."""
-    return not _HAS_OWNERS or found.st_uid == os.geteuid()
+    return not _HAS_OWNERS or status.st_uid == os.geteuid()
 
 
-def is_own_or_of_root(found: os.stat_result) -> bool:
+def is_own_or_of_root(status: os.stat_result) -> bool:
     """Return whether a file belongs to this user or to root; True on systems that do not say."""
-    return is_own(found) or found.st_uid == 0
+    return is_own(status) or status.st_uid == 0
 
 
-def is_open_to_all(found: os.stat_result) -> bool:
+def is_open_to_all(status: os.stat_result) -> bool:
     """Return whether every user may write to a file; False on systems that do not say."""
-    return _HAS_OWNERS and bool(found.st_mode & stat.S_IWOTH)
+    return _HAS_OWNERS and bool(status.st_mode & stat.S_IWOTH)
 
 
 def user_name() -> str:

@@ -70,13 +70,13 @@ def read_wakeup(message: bytes) -> Wakeup | None:
 
 def merged(wakeups: Iterable[Wakeup]) -> list[Wakeup]:
     """Return one wake-up for each channel: without a lane if several differ."""
-    found: dict[str, Wakeup] = {}
+    earliest: dict[str, Wakeup] = {}
     for wakeup in wakeups:
-        known = found.setdefault(wakeup.channel, wakeup)
+        known = earliest.setdefault(wakeup.channel, wakeup)
         if known is not wakeup:
             lane = wakeup.lane if wakeup.lane == known.lane else None
-            found[wakeup.channel] = Wakeup(wakeup.channel, min(wakeup.at_us, known.at_us), lane)
-    return list(found.values())
+            earliest[wakeup.channel] = Wakeup(wakeup.channel, min(wakeup.at_us, known.at_us), lane)
+    return list(earliest.values())
 
 
 class Signal(threading.Event):
@@ -150,7 +150,7 @@ def _readable(descriptors: Sequence[int], timeout_s: float | None) -> Collection
         poll = select.poll()
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
-        return [one for one, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
+        return [fd for fd, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
 
 
 class WakeupListener(Protocol):

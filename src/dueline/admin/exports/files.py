@@ -205,12 +205,12 @@ class Reader:
         ]
 
 
-def differences(wanted: Mapping[str, int], found: Mapping[str, int]) -> str:
+def differences(wanted: Mapping[str, int], counted: Mapping[str, int]) -> str:
     """Return how numbers of lines differ, in words."""
     words = [
-        f"{found.get(kind, 0)} of {wanted.get(kind, 0)} lines of the kind {kind}"
-        for kind in sorted(wanted.keys() | found.keys())
-        if wanted.get(kind, 0) != found.get(kind, 0)
+        f"{counted.get(kind, 0)} of {wanted.get(kind, 0)} lines of the kind {kind}"
+        for kind in sorted(wanted.keys() | counted.keys())
+        if wanted.get(kind, 0) != counted.get(kind, 0)
     ]
     return ", ".join(words) or "as many lines, with other content"
 

@@ -277,8 +277,8 @@ class Importer:
             raise _different(differences(wanted.counts, here.counts))
 
     def _compare_results(self, wanted: Digest, lines: Iterable[Line]) -> None:
-        found = (line for line in lines if isinstance(line, RecordLine) and is_result(line))
-        expected = dict(result for line in found if wanted.has(line) for result in results_in(line))
+        kept = (line for line in lines if isinstance(line, RecordLine) and is_result(line))
+        expected = dict(result for line in kept if wanted.has(line) for result in results_in(line))
         for part in parts_of(expected, _PAGE):
             ids = [JobId(bytes.fromhex(digits)) for digits in part]
             there = results.read_many(self._store, ids)
