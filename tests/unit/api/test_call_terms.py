@@ -286,8 +286,10 @@ def test_the_next_jobs_are_those_that_a_worker_starts(app: Dueline) -> None:
     def note(ctx: Context) -> None:
         ran.append(ctx.job_id.hex())
 
-    for priority, after in ((0, 0), (5, 0), (-3, 0), (5, 0), (9, 60)):
-        note.using(priority=priority, after=after).enqueue()
+    now = datetime.now(UTC)
+    past, future = now - timedelta(minutes=1), now + timedelta(minutes=1)
+    for priority, due in ((0, past), (5, past), (-3, past), (5, past), (9, future)):
+        note.using(priority=priority, due=due).enqueue()
     coming = app.peek(limit=10)
     assert [job.id for job in app.peek(limit=2)] == [job.id for job in coming[:2]]
     work(app)
