@@ -2,7 +2,7 @@
 
 import ast
 
-from tools.budget import bodies_elsewhere, has_tuple_tricks, kinds_of_store, loops_over_one
+from tools.budget import bodies_elsewhere, empty_names, has_tuple_tricks, kinds_of_store
 
 
 def test_questions_about_the_kind_of_a_store_are_counted() -> None:
@@ -21,8 +21,15 @@ def test_questions_about_the_kind_of_a_store_are_counted() -> None:
     ]
 
 
-def test_loops_whose_variable_says_nothing_are_counted() -> None:
-    assert loops_over_one(ast.parse("for one in a: [one for one in b]\nfor job in c: pass")) == 2
+def test_names_that_say_nothing_are_counted() -> None:
+    assert (
+        empty_names(
+            ast.parse(
+                "for one in a: [one for one in b]\nfor job in c: some = job\ndef f(one): pass"
+            )
+        )
+        == 4
+    )
 
 
 def test_a_module_that_makes_tuples_unusually_names_its_benchmark() -> None:
