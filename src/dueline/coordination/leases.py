@@ -136,11 +136,11 @@ class Leases:
 
     def look(self) -> Mapping[str, Grant]:
         """Read all leases of the scope that were ever granted."""
-        found = {record.key: record for record in self._all()}
+        records = {record.key: record for record in self._all()}
         now_us = self._clock.monotonic_us()  # after the read: a heartbeat may be that young
-        for record in found.values():
+        for record in records.values():
             self._note(record, now_us)
-        return {name: self._seen[name].grant for name in found}
+        return {name: self._seen[name].grant for name in records}
 
     def seen(self, name: str) -> Grant | None:
         """Return the grant of a lease, as it was last read."""
@@ -167,14 +167,14 @@ class Leases:
         """The leases that are certainly held."""
         now_us = self._clock.monotonic_us()
         held = list(self._held.items())  # another thread may lose some meanwhile
-        return [name for name, one in held if now_us < one.sure_until_us]
+        return [name for name, holding in held if now_us < holding.sure_until_us]
 
     def epoch(self, name: str) -> int | None:
         """Return the epoch of a lease that is certainly held, otherwise None."""
-        one = self._held.get(name)
-        if one is None or self._clock.monotonic_us() >= one.sure_until_us:
+        holding = self._held.get(name)
+        if holding is None or self._clock.monotonic_us() >= holding.sure_until_us:
             return None
-        return one.grant.epoch
+        return holding.grant.epoch
 
     def has_expired(self, name: str) -> bool:
         """Return whether the last holder let the lease expire; until `clear_expired`."""
@@ -186,8 +186,8 @@ class Leases:
 
     def sure_us(self, name: str) -> int:
         """Return how long a lease is certainly held if no heartbeat arrives."""
-        one = self._held.get(name)
-        return 0 if one is None else max(0, one.sure_until_us - self._clock.monotonic_us())
+        holding = self._held.get(name)
+        return 0 if holding is None else max(0, holding.sure_until_us - self._clock.monotonic_us())
 
     # Changes
 
@@ -235,10 +235,10 @@ class Leases:
         Args: expired: those that the next holder is to see as expired; see `has_expired`.
         """
         for name in names:
-            one = self._held.pop(name, None)
-            if one is not None:
+            holding = self._held.pop(name, None)
+            if holding is not None:
                 until_us = EXPIRED_US if name in expired else 0
-                put = self._put(name, replace(one.grant, until_us=until_us), one.version)
+                put = self._put(name, replace(holding.grant, until_us=until_us), holding.version)
                 self._records.commit(self._scope, (put,))
 
     def hold_or_take(self, name: str) -> int | None:
@@ -259,8 +259,8 @@ class Leases:
         sent_us = self._clock.monotonic_us()  # before it is sent: rule L4
         until_us = self._time.latest_us() + self.ttl_us
         puts = [
-            self._put(name, replace(one.grant, until_us=until_us), one.version)
-            for name, one in wanted.items()
+            self._put(name, replace(holding.grant, until_us=until_us), holding.version)
+            for name, holding in wanted.items()
         ]
         sure_until_us = sent_us + self.ttl_us - self._margin_us()
         written = {
@@ -278,7 +278,7 @@ class Leases:
     def _stand_as(self, written: Mapping[str, _Holding]) -> bool:
         """Return whether the records are as they were written; raises where that is unknown."""
         present = {record.key: record.version for record in self._all()}
-        return all(present.get(name) == one.version for name, one in written.items())
+        return all(present.get(name) == holding.version for name, holding in written.items())
 
     def _read_back(self, name: str) -> None:
         """Read the holder of a lease: an epoch is granted once, so it is decisive."""
@@ -296,7 +296,7 @@ class Leases:
 
     def _drop_doubtful(self) -> None:
         sure = self.held
-        self._held = {name: one for name, one in self._held.items() if name in sure}
+        self._held = {name: holding for name, holding in self._held.items() if name in sure}
 
     def _put(self, name: str, grant: Grant, expect: bytes) -> Put:
         return Put(name, self._ids.token(), encode(grant), expect=expect)
@@ -317,5 +317,5 @@ class Leases:
         return records_in(self._records, self._scope)
 
 
-def _is_same(one: Grant, other: Grant) -> bool:
-    return (one.epoch, one.holder) == (other.epoch, other.holder) and one.until_us > 0
+def _is_same(grant: Grant, other: Grant) -> bool:
+    return (grant.epoch, grant.holder) == (other.epoch, other.holder) and grant.until_us > 0

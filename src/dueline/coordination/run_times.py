@@ -170,9 +170,9 @@ class RunTimes:
             self._is_changed = True
         self._settled_us = now_us
 
-    def _measure(self, one: Ended, weight: int) -> int:
+    def _measure(self, attempt: Ended, weight: int) -> int:
         """Count one attempt `weight` times; return its run time."""
-        job, ending, started_us, ended_us = one
+        job, ending, started_us, ended_us = attempt
         if not started_us:
             return 0
         queues = self._times.queues

@@ -227,8 +227,8 @@ def unregister(records: Records, worker: str, *, version: bytes | None = None) -
 def registrations(records: Records) -> Sequence[StoredRegistration]:
     """Read all registrations, by worker id."""
     return [
-        StoredRegistration(one, record.version)
-        for record, one in readable(records, REGISTRATIONS, Registration)
+        StoredRegistration(registration, record.version)
+        for record, registration in readable(records, REGISTRATIONS, Registration)
     ]
 
 
@@ -239,7 +239,7 @@ def live_workers(engine: Engine) -> list[Presence]:
     this machine, it is omitted at once.
     """
     here = own()
-    ended = {one.worker for one, _ in registrations(engine.store) if one.has_ended(here)}
+    ended = {entry.worker for entry, _ in registrations(engine.store) if entry.has_ended(here)}
     return [worker for worker in present(engine.store) if worker.worker not in ended]
 
 
@@ -247,5 +247,7 @@ def stopped_workers(records: Records) -> dict[str, int]:
     """Return the workers whose processes on this machine are stopped, with the process numbers."""
     here = own()
     return {
-        one.worker: one.pid for one, _ in registrations(records) if is_stopped(one.process, here)
+        entry.worker: entry.pid
+        for entry, _ in registrations(records)
+        if is_stopped(entry.process, here)
     }

@@ -100,15 +100,15 @@ def awaited_in(inbox: Sequence[Record]) -> list[JobId]:
 
 def requests_in(inbox: Sequence[Record]) -> list[WorkerRequest]:
     """Return the requests of operators in order; those of newer versions are skipped."""
-    found = []
+    requests = []
     for record in filter(is_request, inbox):
         try:
             request = decode(record.value, WorkerRequest)
         except StoreCorrupt:
             continue
         if request.kind in get_args(RequestKind):
-            found.append(request)
-    return found
+            requests.append(request)
+    return requests
 
 
 def note(records: Records, worker: str, inbox: Sequence[Record]) -> None:
@@ -158,12 +158,12 @@ def chosen(workers: Sequence[Presence], worker: str | None) -> Sequence[Presence
     if worker is None:
         return [live for live in workers if live.takes_requests]
     exact = [live for live in workers if live.worker == worker]
-    found = exact or [live for live in workers if worker and live.worker.startswith(worker)]
-    if not found:
+    matches = exact or [live for live in workers if worker and live.worker.startswith(worker)]
+    if not matches:
         raise NotFound(f"No live worker {worker:.80}.", hint="See `dueline workers list`.")
-    if len(found) > 1:
+    if len(matches) > 1:
         raise BadInput(f"Several live workers begin with {worker:.80}.", hint="Write more of it.")
-    return found
+    return matches
 
 
 def write_answer(engine: Engine, answer: WorkerAnswer) -> None:
@@ -175,4 +175,4 @@ def write_answer(engine: Engine, answer: WorkerAnswer) -> None:
 
 def answers(records: Records) -> dict[str, WorkerAnswer]:
     """Return the last answers of workers, those of the last minute."""
-    return {one.worker: one for _, one in readable(records, ANSWERS, WorkerAnswer)}
+    return {answer.worker: answer for _, answer in readable(records, ANSWERS, WorkerAnswer)}

@@ -113,12 +113,12 @@ def failed_by_queue(engine: Engine) -> dict[str, list[FailedStart]]:
 
     Which queues an application serves is not known without it: the first queue names it then.
     """
-    found: dict[str, list[FailedStart]] = {}
+    by_queue: dict[str, list[FailedStart]] = {}
     names = engine.catalog.names()
     for failed in failed_starts(engine.store):
         queue = next((name for name in failed.queues if name in names), next(iter(names), ""))
-        found.setdefault(queue, []).append(failed)
-    return found
+        by_queue.setdefault(queue, []).append(failed)
+    return by_queue
 
 
 def judge(
@@ -132,24 +132,24 @@ def judge(
     """
     signals, seen = _look(view, queue, target, before.seen, rates)
     raised = frozenset(alert.condition.key for alert in before.alerts)
-    found = conditions(signals, raised=raised)
+    current = conditions(signals, raised=raised)
     is_dead = any(alert.condition.kind == "dead" for alert in before.alerts)
     dead, growing = dead_growth.look_at(
         view.engine, queue, before.dead, is_raised=is_dead, now_us=view.now_us
     )
-    found += growing
+    current += growing
     tasks = before.tasks
     if rates is not None:
         failing = {
             alert.condition.subject for alert in before.alerts if alert.condition.kind == "failures"
         }
         tasks, failures = look_at(tasks, rates, failing, queue=queue, now_us=view.now_us)
-        found += failures
+        current += failures
     schedules, missed = missed_occurrences.look_at(
         before.schedules, view.occurrences.get(queue, ()), queue
     )
-    found += missed
-    alerts, changed = after(before.alerts, found, view.now_us)
+    current += missed
+    alerts, changed = after(before.alerts, current, view.now_us)
     return Note(alerts, seen, tasks, dead, schedules), changed
 
 
@@ -172,7 +172,7 @@ def _look(
     serving = [worker for worker in view.workers if queue in worker.queues and worker.is_claiming]
     oldest_us = min((shard.oldest_us for shard in shards.values()), default=now_us)
     looks = [*before.looks, (now_us, now_us - oldest_us)][-RISES_SLOW - 1 :]
-    found = Signals(
+    signals = Signals(
         queue,
         now_us,
         None if rates is None else after_counting(rates, None, now_us),
@@ -191,17 +191,17 @@ def _look(
         if target is None
         else _rising(looks, target) or _burst(view, queue, target, serving, rates),
     )
-    return found, Seen(shards, tenants, moved_us, looks)
+    return signals, Seen(shards, tenants, moved_us, looks)
 
 
 def _stopped(engine: Engine, queue: str) -> dict[str, Stopped]:
     """Return the durable functions that no worker can continue, by task."""
-    found: dict[str, Stopped] = {}
+    by_task: dict[str, Stopped] = {}
     for row, stop in stopped_in(engine, queue):
-        known = found.get(row.task, Stopped(0, stop.since_us, stop.why))
+        known = by_task.get(row.task, Stopped(0, stop.since_us, stop.why))
         first = min(known, Stopped(0, stop.since_us, stop.why), key=lambda each: each.since_us)
-        found[row.task] = first._replace(number=known.number + 1)
-    return found
+        by_task[row.task] = first._replace(number=known.number + 1)
+    return by_task
 
 
 def _paused_us(view: View, queue: str) -> int:
@@ -238,10 +238,10 @@ def _due(view: View, queue: str) -> Iterator[tuple[Lane, int]]:
 
 
 def _grouped(
-    found: Mapping[str, Mapping[int, int]], before: Mapping[str, Group], now_us: int
+    by_name: Mapping[str, Mapping[int, int]], before: Mapping[str, Group], now_us: int
 ) -> dict[str, Group]:
     groups = {}
-    for name, heads in found.items():
+    for name, heads in by_name.items():
         oldest_us, last = min(heads.values()), before.get(name)
         is_still = last is not None and heads.keys() >= set(last.heads)
         since_us = last.since_us if last is not None and is_still else now_us
@@ -272,11 +272,11 @@ def _moved_us(
 def _rising(looks: Sequence[tuple[int, int]], target: Target) -> Miss | None:
     """Return when the wait passes the target if it goes on rising as it has."""
     for rises, least in ((RISES, FAST), (RISES_SLOW, 0.0)):
-        some = looks[-rises - 1 :]
-        waits_us = [wait_us for _, wait_us in some]
-        if len(some) <= rises or sorted(set(waits_us)) != waits_us:
+        recent = looks[-rises - 1 :]
+        waits_us = [wait_us for _, wait_us in recent]
+        if len(recent) <= rises or sorted(set(waits_us)) != waits_us:
             return None
-        (first_us, least_us), (last_us, most_us) = some[0], some[-1]
+        (first_us, least_us), (last_us, most_us) = recent[0], recent[-1]
         rise = (most_us - least_us) / (last_us - first_us)
         if rise < least or most_us < min(target.most_us // 4, RISEN_US):
             continue

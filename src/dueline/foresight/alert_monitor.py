@@ -34,16 +34,16 @@ def raised_alerts(engine: Engine) -> list[Alert]:
     """
     names = set(engine.catalog.names())
     noted = notes.values(engine.store, KIND, Note)
-    found = [alert for name, note in noted if name in names for alert in note.alerts]
-    known = {alert.condition.subject for alert in found if alert.condition.kind == "import"}
+    alerts = [alert for name, note in noted if name in names for alert in note.alerts]
+    known = {alert.condition.subject for alert in alerts if alert.condition.kind == "import"}
     now_us = engine.time.latest_us()
-    found += [
+    alerts += [
         Alert(cannot_start(failed, queue, now_us), failed.since_us, failed.at_us)
-        for queue, some in failed_by_queue(engine).items()
-        for failed in some
+        for queue, failures in failed_by_queue(engine).items()
+        for failed in failures
         if failed.key not in known
     ]
-    return found
+    return alerts
 
 
 def watch_queues(

@@ -322,16 +322,16 @@ def cannot_start(failed: FailedStart, queue: str, now_us: int) -> Condition:
 
 
 def after(
-    alerts: Sequence[Alert], found: Sequence[Condition], now_us: int
+    alerts: Sequence[Alert], current: Sequence[Condition], now_us: int
 ) -> tuple[list[Alert], list[Alert]]:
     """Return the alerts of a queue that are raised now, and those that were raised or ended.
 
     Args:
       alerts: Those that were raised before.
-      found: What is wrong now.
+      current: What is wrong now.
       now_us: The time.
     """
-    holding = {condition.key: condition for condition in found}
+    holding = {condition.key: condition for condition in current}
     kept: list[Alert] = []
     changed: list[Alert] = []
     for alert in alerts:

@@ -94,10 +94,10 @@ def learned(record: Record, rates: Collection[str] = ()) -> tuple[list[Simulated
     for kind in record.kinds:
         limits |= {name: _Worker() for name in kind.limits}
     for place in sorted(range(len(record.kind)), key=record.started_us.__getitem__):
-        one, started_us = workers[record.worker[place]], record.started_us[place]
+        worker, started_us = workers[record.worker[place]], record.started_us[place]
         claimed_us, ready_us = record.claimed_us[place], record.ready_us[place]
-        free_us = one.slot_for(started_us, record.ended_us[place])
-        one.since_us = min(one.since_us or claimed_us, claimed_us)
+        free_us = worker.slot_for(started_us, record.ended_us[place])
+        worker.since_us = min(worker.since_us or claimed_us, claimed_us)
         names = record.kinds[record.kind[place]].limits
         permitted = [limits[name].slot_for(started_us, record.ended_us[place]) for name in names]
         if ready_us == UNKNOWN:
@@ -117,7 +117,7 @@ def learned(record: Record, rates: Collection[str] = ()) -> tuple[list[Simulated
             _add(samples["next_us"], started_us - free_us)
         else:
             cause = (max(free_us, ready_us), free_us > ready_us)
-            one.claim(claimed_us, started_us, cause, samples)
+            worker.claim(claimed_us, started_us, cause, samples)
     for worker in workers:
         worker.flush(samples)
     fleet = [
@@ -136,7 +136,7 @@ def _add(samples: MutableSequence[int], delay_us: int) -> None:
 def _overheads(samples: _Samples) -> Overheads:
     """Return delays; where one sort was never seen, that of another."""
     default = Overheads()
-    thin = {name: some[:: max(1, len(some) // SAMPLES_MAX)] for name, some in samples.items()}
+    thin = {name: delays[:: max(1, len(delays) // SAMPLES_MAX)] for name, delays in samples.items()}
     idle_us: Sequence[int] = thin["idle_us"] or thin["turn_us"] or default.idle_us
     return Overheads(
         idle_us, thin["early_us"] or idle_us, thin["turn_us"] or idle_us,

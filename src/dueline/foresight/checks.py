@@ -67,7 +67,7 @@ def check_forecasts(queues: Queues, after: str | None, chance: Callable[[], floa
     served = {name for worker in workers for name in worker.queues}
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     is_last = len(names) < QUEUES_A_STEP
-    found: list[Put] = []
+    puts: list[Put] = []
     view = None
     for name in sorted(served.intersection(names)):
         with suppress(StoreCorrupt):  # `dueline doctor` names it
@@ -79,8 +79,8 @@ def check_forecasts(queues: Queues, after: str | None, chance: Callable[[], floa
             if checks != before:
                 expires_us = engine.time.latest_us() + KEEP_US
                 value, version = encode(checks), engine.ids.token()
-                found.append(notes.put(KIND, name, value, version, expires_us=expires_us))
-    return StepResult(len(found), None if is_last else names[-1], found)
+                puts.append(notes.put(KIND, name, value, version, expires_us=expires_us))
+    return StepResult(len(puts), None if is_last else names[-1], puts)
 
 
 def task_of(queues: Queues, chance: Callable[[], float]) -> MaintenanceTask:
@@ -95,7 +95,7 @@ def task_of(queues: Queues, chance: Callable[[], float]) -> MaintenanceTask:
 
 
 def _checked(view: _View, name: str, before: Checks) -> Checks:
-    errors: dict[str, list[Error]] = {kind: list(some) for kind, some in before.errors.items()}
+    errors: dict[str, list[Error]] = {kind: list(known) for kind, known in before.errors.items()}
     still: list[Probe] = []
     for probe in before.open:
         start_us = _start_us(view.queues, name, probe)
@@ -107,22 +107,22 @@ def _checked(view: _View, name: str, before: Checks) -> Checks:
     return Checks([*still, *_new_probes(view, name)][-OPEN_MAX:], errors)
 
 
-def _start_us(queues: Queues, name: str, one: Probe) -> int | None:
+def _start_us(queues: Queues, name: str, probe: Probe) -> int | None:
     """Return when the job of an estimate started; None: not yet; 0: nobody knows."""
-    engine, job_id = queues.engine, JobId(bytes.fromhex(one.job))
+    engine, job_id = queues.engine, JobId(bytes.fromhex(probe.job))
     try:
-        found = queues.find(job_id)
+        job = queues.find(job_id)
     except NotFound:
-        return _in_history(engine, name, one, one.made_us, engine.time.latest_us())
-    row = found.row
+        return _in_history(engine, name, probe, probe.made_us, engine.time.latest_us())
+    row = job.row
     if row is None:
-        assert found.outcome is not None
-        ended_us = found.outcome.ended_us
-        return _in_history(engine, name, one, ended_us, ended_us + LATE_US)
-    if row.state == State.DEAD or row.fence > one.fence + 1:
+        assert job.outcome is not None
+        ended_us = job.outcome.ended_us
+        return _in_history(engine, name, probe, ended_us, ended_us + LATE_US)
+    if row.state == State.DEAD or row.fence > probe.fence + 1:
         return 0
-    if row.fence == one.fence:
-        return 0 if row.at_us > one.base_us else None
+    if row.fence == probe.fence:
+        return 0 if row.at_us > probe.base_us else None
     if not row.is_claimed():
         return 0
     now_us = engine.time.latest_us()
@@ -130,12 +130,12 @@ def _start_us(queues: Queues, name: str, one: Probe) -> int | None:
     return start_us if start_us < now_us - _SETTLED_US else None
 
 
-def _in_history(engine: Engine, name: str, one: Probe, since_us: int, until_us: int) -> int:
+def _in_history(engine: Engine, name: str, probe: Probe, since_us: int, until_us: int) -> int:
     shards = engine.catalog.settings(name).shards_read
     past = attempts(engine.store, name, shards, since_us=since_us - 1, until_us=until_us)
     for attempt in islice(past, _HISTORY_MAX):
-        if attempt.job == one.job:
-            return attempt.started_us if attempt.fence == one.fence + 1 else 0
+        if attempt.job == probe.job:
+            return attempt.started_us if attempt.fence == probe.fence + 1 else 0
     return 0
 
 
@@ -143,21 +143,21 @@ def _new_probes(view: _View, name: str) -> list[Probe]:
     """Estimate when some ready and scheduled jobs start, at places that are chosen at random."""
     engine, chance = view.queues.engine, view.chance
     lanes = _lanes_soon_due(engine, name)
-    found: dict[JobId, Probe] = {}
+    probes: dict[JobId, Probe] = {}
     for is_later, is_near_head in CHOICES if lanes else ():
         lane = lanes[int(chance() * len(lanes))]
         now_us = engine.time.latest_us()
         job = _chosen(engine, lane, now_us, chance, is_later=is_later, is_near_head=is_near_head)
-        if job is None or job.id in found or job.outcome or job.is_claimed():
+        if job is None or job.id in probes or job.outcome or job.is_claimed():
             continue
-        one = estimate_of(
+        estimate = estimate_of(
             engine, job, now_us, workers=view.workers, times=view.times, most=ROWS_MAX
         )
-        if not isinstance(one, str):
-            found[job.id] = Probe(
-                job.id.hex(), job.fence, now_us, one.base_us, one.wait_us, one.kind
+        if not isinstance(estimate, str):
+            probes[job.id] = Probe(
+                job.id.hex(), job.fence, now_us, estimate.base_us, estimate.wait_us, estimate.kind
             )
-    return list(found.values())
+    return list(probes.values())
 
 
 def _lanes_soon_due(engine: Engine, name: str) -> Sequence[Lane]:
@@ -201,8 +201,8 @@ def _chosen(
         return first[int(chance() * len(first))] if first else None
     skip = round(ROWS_MAX ** chance()) - 1 if is_near_head else int(chance() * ROWS_MAX)
     while skip >= FEW:  # a place past the end is chosen again, below it
-        found = read(skip, 1)
-        if found:
-            return found[0]
+        jobs = read(skip, 1)
+        if jobs:
+            return jobs[0]
         skip = int(chance() * skip)
     return first[skip]

@@ -131,7 +131,7 @@ def after(
 
 def _counted(engine: Engine, queue: str, since_us: int, until_us: int) -> list[Job]:
     """Return the rows of the jobs that became dead-letter jobs in a period."""
-    found: list[Job] = []
+    jobs: list[Job] = []
     seen = set[Lane]()
     name, width_us = dead_queue(queue), engine.catalog.settings(queue).width_us
     first, position = bucket_of(since_us, width_us), (since_us, JobId(b"\xff" * 16))
@@ -141,8 +141,8 @@ def _counted(engine: Engine, queue: str, since_us: int, until_us: int) -> list[J
                 continue
             seen.add(lane)
             rows = engine.store.scan(lane, after=position, until_us=until_us, limit=ROWS_MAX)
-            found += rows.jobs
-    return found
+            jobs += rows.jobs
+    return jobs
 
 
 def _condition(queue: str, past: DeadPast) -> Condition:

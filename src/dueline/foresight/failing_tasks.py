@@ -84,7 +84,7 @@ def look_at(
     """
     is_fresh = now_us - rates.at_us <= FRESH_US
     kept: dict[str, TaskPast] = {}
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for task, ended in rates.ended.items():
         failed = rates.failed.get(task, Sums())
         past = before.get(task)
@@ -98,9 +98,9 @@ def look_at(
         if not past.share and (failing := _failing_in(past)) is not None:
             window, past = failing, _without(past, failing)
         if past.fails and is_fresh:
-            found.append(_condition(queue, task, past, window))
+            conditions.append(_condition(queue, task, past, window))
         kept[task] = past
-    return kept, found
+    return kept, conditions
 
 
 def _counted(

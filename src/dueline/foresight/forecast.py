@@ -125,12 +125,12 @@ def error_of(wait_us: int, took_us: int) -> float:
     return (max(0, took_us) + NEAR_US) / (wait_us + NEAR_US)
 
 
-def forecast_of(one: Estimate, errors: Errors) -> Forecast | None:
+def forecast_of(estimate: Estimate, errors: Errors) -> Forecast | None:
     """Return the forecast of an estimate; None if too few errors of its kind are known."""
-    known = errors.get(one.kind, ())
+    known = errors.get(estimate.kind, ())
     if len(known) < CHECKED_MIN:
         return None
-    size = log(one.wait_us + NEAR_US)
+    size = log(estimate.wait_us + NEAR_US)
     latest_first = known[::-1]
     near = sorted(latest_first, key=lambda other: abs(log(other.wait_us + NEAR_US) - size))
     near = near[: min(NEAREST, max(CHECKED_MIN, len(known) // 2))]
@@ -138,7 +138,7 @@ def forecast_of(one: Estimate, errors: Errors) -> Forecast | None:
     low, middle, high = (_quantile(ordered, part) for part in (50 - SHARE / 2, 50, 50 + SHARE / 2))
 
     def start(error: float) -> int:
-        return one.base_us + max(0, round((one.wait_us + NEAR_US) * error) - NEAR_US)
+        return estimate.base_us + max(0, round((estimate.wait_us + NEAR_US) * error) - NEAR_US)
 
     return Forecast(start(middle), start(low), start(high), len(near))
 

@@ -73,18 +73,18 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     needs_operator = any(condition.change == "operator" for condition in explanation.conditions)
     if explanation.reason not in REASONS or needs_operator or explanation.ends_as:
         return explanation
-    found = "it has just started" if row is None else forecast_of(engine, row, now_us)
-    if isinstance(found, str):
+    forecast = "it has just started" if row is None else forecast_of(engine, row, now_us)
+    if isinstance(forecast, str):
         said = explanation.sentence
         if explanation.reason == "waiting":
-            said = f"{said} There is no forecast: {found}."
-        facts = {**explanation.facts, "no_forecast": found}
+            said = f"{said} There is no forecast: {forecast}."
+        facts = {**explanation.facts, "no_forecast": forecast}
         return replace(explanation, sentence=said, facts=facts)
-    said = found.text(now_us)
+    said = forecast.text(now_us)
     times = {
-        "expected_us": found.expected_us,
-        "earliest_us": found.earliest_us,
-        "latest_us": found.latest_us,
+        "expected_us": forecast.expected_us,
+        "earliest_us": forecast.earliest_us,
+        "latest_us": forecast.latest_us,
     }
     return replace(
         explanation,
@@ -111,15 +111,15 @@ def _of_function(explanation: Explanation) -> Explanation:
 def forecast_of(engine: Engine, job: Job, now_us: int) -> Forecast | str:
     """Return when a waiting job is expected to start, or why that is unknown."""
     workers, times = live_workers(engine), run_times(engine.store)
-    found = estimate_of(engine, job, now_us, workers=workers, times=times)
-    if isinstance(found, str):
-        return found
+    estimate = estimate_of(engine, job, now_us, workers=workers, times=times)
+    if isinstance(estimate, str):
+        return estimate
     errors = errors_of(checks_of(engine, job.lane.queue), now_us)
-    forecast = forecast_of_estimate(found, errors)
+    forecast = forecast_of_estimate(estimate, errors)
     if forecast is None:
         return (
-            f"too few forecasts of {_KINDS[found.kind]} jobs of the queue {job.lane.queue} were "
-            f"checked so far: {len(errors.get(found.kind, ()))} of {CHECKED_MIN}"
+            f"too few forecasts of {_KINDS[estimate.kind]} jobs of the queue {job.lane.queue} were "
+            f"checked so far: {len(errors.get(estimate.kind, ()))} of {CHECKED_MIN}"
         )
     return forecast
 
@@ -134,12 +134,12 @@ def errors_of(checks: Checks, now_us: int) -> dict[str, list[Error]]:
 
     Without the latter, only jobs that started early would count at first.
     """
-    found = {kind: list(some) for kind, some in checks.errors.items()}
+    errors = {kind: list(known) for kind, known in checks.errors.items()}
     for probe in checks.open:
         error = error_of(probe.wait_us, now_us - probe.base_us)
         if error > 1:
-            found.setdefault(probe.kind, []).append(Error(probe.wait_us, error))
-    return found
+            errors.setdefault(probe.kind, []).append(Error(probe.wait_us, error))
+    return errors
 
 
 def estimate_of(
@@ -177,7 +177,7 @@ def estimate_of(
             rows_before(engine, job, names, at_us, tasks, most=most)
             for names, tasks in {(worker.queues, worker.known) for worker in knowing}
         ),
-        key=lambda one: len(one.rows),
+        key=lambda ahead: len(ahead.rows),
     )
     if before.is_capped:
         return f"more than {most} rows come before it or were read"
@@ -227,8 +227,8 @@ def _limits(
         if use.capacity
     ]
     for name in names:
-        if (one := rate.rate_of(rates, name)) is not None:
-            gap_us = one.per_us / one.count
+        if (limit := rate.rate_of(rates, name)) is not None:
+            gap_us = limit.per_us / limit.count
             before = [row for row in rows if name in limits_of(row.lane)]
             gaps = [(0, gap_us * costs_of(row).get(name, 1)) for row in before]
             lines.append(Line(1, 0, gap_us, gaps, free_us.get(name, 0)))

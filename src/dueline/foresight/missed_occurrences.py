@@ -36,13 +36,13 @@ def look_at(
       queue: The queue.
     """
     known = before or {}
-    found = [
+    missed = [
         _condition(queue, schedule, more)
         for schedule in schedules
         if (more := schedule.skipped - known.get(schedule.name, schedule.skipped)) > 0
         or schedule.expired_us
     ]
-    return {schedule.name: schedule.skipped for schedule in schedules}, found
+    return {schedule.name: schedule.skipped for schedule in schedules}, missed
 
 
 def _condition(queue: str, schedule: Occurrences, more: int) -> Condition:

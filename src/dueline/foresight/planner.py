@@ -107,11 +107,11 @@ class _Search:
         for count, outcome in zip(new, self._simulator.run(tasks) if new else (), strict=True):
             self.points[count] = self._point(count, outcome)
 
-    def try_capacities(self, workers: int, some: Sequence[Mapping[str, int]]) -> list[bool]:
+    def try_capacities(self, workers: int, trials: Sequence[Mapping[str, int]]) -> list[bool]:
         """Return whether each of some capacities lets a number of workers keep the target."""
         tasks = [
             Task(Changes("", workers, self._asked.slots, capacities=capacities), *self._bounds_us)
-            for capacities in some
+            for capacities in trials
         ]
         return [self._point(workers, outcome).meets for outcome in self._simulator.run(tasks)]
 
@@ -187,26 +187,26 @@ def _refine(search: _Search) -> None:
 
 def _raised(search: _Search, workers: int, capacities: Mapping[str, int]) -> Mapping[str, int]:
     """Return the semaphores that need more permits for the target; none if that does not help."""
-    multiplied = [
+    raised = [
         {name: max(1, capacity) * factor for name, capacity in capacities.items()}
         for factor in FACTORS
     ]
     good = [
-        one
-        for one, meets in zip(multiplied, search.try_capacities(workers, multiplied), strict=True)
+        trial
+        for trial, meets in zip(raised, search.try_capacities(workers, raised), strict=True)
         if meets
     ]
     if not good:
         return {}
-    found = dict(good[0])
+    enough = dict(good[0])
     for name, low in capacities.items():
-        least, most = low, found[name]
+        least, most = low, enough[name]
         while least < most:
             middle = (least + most) // 2
-            (meets,) = search.try_capacities(workers, [{**found, name: middle}])
+            (meets,) = search.try_capacities(workers, [{**enough, name: middle}])
             least, most = (least, middle) if meets else (middle + 1, most)
-        found[name] = most
-    return {name: count for name, count in found.items() if count != capacities[name]}
+        enough[name] = most
+    return {name: count for name, count in enough.items() if count != capacities[name]}
 
 
 def _checked(
@@ -227,12 +227,12 @@ def hours_of(outcome: Outcome, target: Target) -> list[Hour]:
     for _, _, minute, _ in outcome.cells:
         hour = minute // _HOUR_MINUTES + _MONDAY_HOUR
         weeks.setdefault(hour % _WEEK_HOURS, set()).add(hour // _WEEK_HOURS)
-    found = outcome.by(
+    by_hour = outcome.by(
         lambda cell: ((cell[2] // _HOUR_MINUTES + _MONDAY_HOUR) % _WEEK_HOURS,), target
     )
     return [
-        Hour(hour, one.starts / len(weeks[hour]), one)
-        for (hour,), one in found.items()
+        Hour(hour, latencies.starts / len(weeks[hour]), latencies)
+        for (hour,), latencies in by_hour.items()
         if isinstance(hour, int)
     ]
 

@@ -89,12 +89,11 @@ class QueueRates:
         """Return how many attempts end in a second: in the last minutes or hour, what is more."""
         counted_us = self.at_us - self.since_us
         ended = _total(self.ended.values())
-        found = [
+        return max(
             ended[place] * SECOND_US / (window_us * (1 - exp(-counted_us / window_us)))
             for place, window_us in enumerate(WINDOWS_US)
             if 0 < place < len(WINDOWS_US) - 1
-        ]
-        return max(found)
+        )
 
     def starts(self) -> Sums:
         """Return how many first attempts started."""
@@ -107,9 +106,8 @@ class QueueRates:
         )
 
 
-def _total(some: Iterable[Sums]) -> Sums:
-    found = list(some)
-    return Sums(*map(sum, zip(*found, strict=True))) if found else Sums()
+def _total(sums: Iterable[Sums]) -> Sums:
+    return Sums(*map(sum, zip(*sums, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +132,12 @@ class Deltas:
         before, self._seen = self._seen, times
         if before is None:
             return {}
-        found: dict[str, Counted] = {}
+        by_queue: dict[str, Counted] = {}
         for worker, now in times.items():
             old = before.get(worker)
             for queue, counted in now.queues.items():
                 last = old.queues.get(queue) if old else None
-                into = found.setdefault(queue, Counted())
+                into = by_queue.setdefault(queue, Counted())
                 _add(into.latencies, counted.latencies, last.latencies if last else {})
                 for into_, counts, past_ in (
                     (into.shards, counted.shards, last.shards if last else {}),
@@ -150,11 +148,11 @@ class Deltas:
                         {str(k): n for k, n in counts.items()},
                         {str(k): n for k, n in past_.items()},
                     )
-                for task, one in counted.tasks.items():
+                for task, measured in counted.tasks.items():
                     past = last.tasks.get(task) if last else None
-                    _add(into.ended, {task: one.ended}, {task: past.ended if past else 0})
-                    _add(into.failed, {task: one.failed}, {task: past.failed if past else 0})
-        return found
+                    _add(into.ended, {task: measured.ended}, {task: past.ended if past else 0})
+                    _add(into.failed, {task: measured.failed}, {task: past.failed if past else 0})
+        return by_queue
 
 
 def _add(into: dict[K, int], now: Mapping[K, int], before: Mapping[K, int]) -> None:
@@ -165,9 +163,9 @@ def _add(into: dict[K, int], now: Mapping[K, int], before: Mapping[K, int]) -> N
 
 def counted(attempts: Iterable[Attempt], shards: Mapping[str, int]) -> dict[str, Counted]:
     """Count attempts by queue, in this process. shards: number of shards of each queue."""
-    found: dict[str, Counted] = {}
+    by_queue: dict[str, Counted] = {}
     for attempt in attempts:
-        into = found.setdefault(attempt.queue, Counted())
+        into = by_queue.setdefault(attempt.queue, Counted())
         if attempt.started_us:
             plus(into.ended, attempt.task)
             plus(into.shards, str(shard_of(bytes.fromhex(attempt.job), shards[attempt.queue])))
@@ -176,7 +174,7 @@ def counted(attempts: Iterable[Attempt], shards: Mapping[str, int]) -> dict[str,
                 plus(into.latencies, step_of(max(0, attempt.started_us - attempt.due_us)))
         if attempt.outcome in FAILED:
             plus(into.failed, attempt.task)
-    return found
+    return by_queue
 
 
 def plus(into: dict[K, int], key: K, number: int = 1) -> None:
@@ -211,13 +209,13 @@ def after_counting(before: QueueRates | None, more: Counted | None, now_us: int)
 
 
 def _last_seen(old: Mapping[str, int], new: Mapping[str, int], now_us: int) -> dict[str, int]:
-    found = {**old, **dict.fromkeys(new, now_us)}
-    return {name: at_us for name, at_us in found.items() if at_us > now_us - SEEN_US}
+    seen_us = {**old, **dict.fromkeys(new, now_us)}
+    return {name: at_us for name, at_us in seen_us.items() if at_us > now_us - SEEN_US}
 
 
 def _updated(old: Mapping[K, Sums], new: Mapping[K, int], passed_us: int) -> dict[K, Sums]:
-    found = {key: old.get(key, Sums()).after(passed_us, new.get(key, 0)) for key in {**old, **new}}
-    return {key: sums for key, sums in found.items() if sums.day >= _LEAST}
+    totals = {key: old.get(key, Sums()).after(passed_us, new.get(key, 0)) for key in {**old, **new}}
+    return {key: sums for key, sums in totals.items() if sums.day >= _LEAST}
 
 
 def task(
@@ -232,7 +230,7 @@ def task(
 
     def count(engine: Engine, _: str | None) -> StepResult:
         now_us = engine.time.latest_us()
-        found, jobs = [], 0
+        puts, jobs = [], 0
         counted_now = deltas.since_last(worker_times(engine.store))
         when_counted(counted_now, now_us)
         for queue, more in sorted(counted_now.items()):
@@ -240,10 +238,10 @@ def task(
                 jobs += sum(more.latencies.values())
                 rates = after_counting(rates_of(engine, queue), more, now_us)
                 version, expires_us = engine.ids.token(), now_us + KEEP_US
-                found.append(notes.put(KIND, queue, encode(rates), version, expires_us=expires_us))
+                puts.append(notes.put(KIND, queue, encode(rates), version, expires_us=expires_us))
         if jobs:
             week = hours.after_jobs(hours.hours_of(engine), jobs, now_us)
-            found.append(notes.put(hours.KIND, hours.NAME, encode(week), engine.ids.token()))
-        return StepResult(len(found), puts=found)
+            puts.append(notes.put(hours.KIND, hours.NAME, encode(week), engine.ids.token()))
+        return StepResult(len(puts), puts=puts)
 
     return MaintenanceTask("rates", EVERY_US, count)

@@ -67,11 +67,11 @@ class ReadyJobs:
         heappush(lane.jobs, (ready_us, attempt))
         self.count += 1
 
-    def _lane_of(self, kind: int, bucket: int) -> ReadyLane:
-        one = self._kinds[kind]
-        name = lane_tenant(one.tenant, one.limits)
-        lane = Lane(one.queue, one.shard, bucket, one.priority, name)
-        return self._by_lane.setdefault(lane, ReadyLane(lane, one.tenant, one.limits))
+    def _lane_of(self, number: int, bucket: int) -> ReadyLane:
+        kind = self._kinds[number]
+        name = lane_tenant(kind.tenant, kind.limits)
+        lane = Lane(kind.queue, kind.shard, bucket, kind.priority, name)
+        return self._by_lane.setdefault(lane, ReadyLane(lane, kind.tenant, kind.limits))
 
     def _activate(self, lane: ReadyLane) -> None:
         priority, name = lane.lane.priority, lane.lane.tenant
@@ -115,12 +115,12 @@ class ReadyJobs:
         if limit == 1 and not (who.weights.weights or self._aging_us):
             return self._first(now_us, blocked, grant)
         if who.weights.weights:
-            found = self._prospects(max(limit, LOOKED_AT), now_us, blocked)
-            wants = weighed(found, who.weights, limit) if found else ()
+            prospects = self._prospects(max(limit, LOOKED_AT), now_us, blocked)
+            wants = weighed(prospects, who.weights, limit) if prospects else ()
         else:
-            found = self._prospects(limit, now_us, blocked)
+            prospects = self._prospects(limit, now_us, blocked)
             who.turn += 1
-            wants = plan(found, limit=limit, room={}, turn=who.turn) if found else ()
+            wants = plan(prospects, limit=limit, room={}, turn=who.turn) if prospects else ()
         taken: list[int] = []
         lanes_of: list[Lane] = []
         for lane, most in wants:
@@ -152,7 +152,7 @@ class ReadyJobs:
 
     def _prospects(self, count: int, now_us: int, blocked: Collection[str]) -> list[Prospect]:
         """Return the lanes of the first kinds in turn, as `LaneRotation.first` does."""
-        found: list[Prospect] = []
+        prospects: list[Prospect] = []
         most = count
         for priority in self._priorities:
             if self._aging_us:
@@ -162,13 +162,13 @@ class ReadyJobs:
                 lanes = self._active[priority, name]
                 if blocked and not blocked.isdisjoint(lanes[0].limits):  # type: ignore[attr-defined]
                     continue
-                found += self._oldest(lanes, now_us)
+                prospects += self._oldest(lanes, now_us)
                 count -= 1
                 if not count:
                     break
             if not count and not self._aging_us:
                 break
-        return found
+        return prospects
 
     def _oldest(self, lanes: Sequence[ReadyLane], now_us: int) -> list[Prospect]:
         """Return the oldest lane of each queue and shard."""
@@ -180,7 +180,7 @@ class ReadyJobs:
                     first[lane.lane[:2]] = lane
             lanes = list(first.values())
         if not self._aging_us:
-            lanes = sorted(lanes, key=lambda one: one.prospect[2:]) if len(lanes) > 1 else lanes
+            lanes = sorted(lanes, key=lambda ready: ready.prospect[2:]) if len(lanes) > 1 else lanes
             return [ready.prospect for ready in lanes]
         return [
             ready.prospect._replace(

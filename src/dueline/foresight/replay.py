@@ -37,19 +37,19 @@ class Simulator(Protocol):
 def outcomes(record: Record, rules: Rules, tasks: Sequence[Task]) -> list[Outcome]:
     """Return the outcome of each task; what is learned from the record is used by all."""
     fleet, overheads = learned(record, rules.rates)
-    found = []
+    per_task = []
     for task in tasks:
-        some = part_of(record, task.since_us, task.until_us)
-        if not some.kind:
-            found.append(Outcome([]))
+        part = part_of(record, task.since_us, task.until_us)
+        if not part.kind:
+            per_task.append(Outcome([]))
         elif task.changes is None:
-            times = Simulated(some.ready_us, some.started_us)
-            found.append(outcome_of(some, times, fleet, some.bounds_us))
+            times = Simulated(part.ready_us, part.started_us)
+            per_task.append(outcome_of(part, times, fleet, part.bounds_us))
         else:
             scenario = scenario_of(task.changes, rules, fleet, overheads)
-            times = simulate(some, scenario)
-            found.append(outcome_of(some, times, scenario.workers, some.bounds_us))
-    return found
+            times = simulate(part, scenario)
+            per_task.append(outcome_of(part, times, scenario.workers, part.bounds_us))
+    return per_task
 
 
 def part_of(record: Record, since_us: int, until_us: int) -> Record:

@@ -26,15 +26,15 @@ class RunTimes:
 
     def known(self, queue: str, task: str) -> Histogram | None:
         """Return the run times of a task, or of its queue; None if too few are known."""
-        for found in (self.tasks.get((queue, task)), self.queues.get(queue)):
-            if found is not None and sum(found.values()) >= KNOWN_MIN:
-                return found
+        for runs in (self.tasks.get((queue, task)), self.queues.get(queue)):
+            if runs is not None and sum(runs.values()) >= KNOWN_MIN:
+                return runs
         return None
 
     def cost_us(self, queue: str, task: str) -> float | None:
         """Return the mean time for which a job of a task takes a slot; None if it is unknown."""
-        found = self.known(queue, task)
-        return None if found is None else max(1.0, mean_us(found) + self.overhead_us)
+        runs = self.known(queue, task)
+        return None if runs is None else max(1.0, mean_us(runs) + self.overhead_us)
 
 
 def mean_us(times: Mapping[int, int]) -> float:
@@ -44,7 +44,7 @@ def mean_us(times: Mapping[int, int]) -> float:
 
 def merged(workers: Iterable[WorkerTimes]) -> RunTimes:
     """Add up what workers measured."""
-    found = RunTimes()
+    total = RunTimes()
     full_us = run_us = ended = 0
     for worker in workers:
         full_us += worker.full_us
@@ -52,10 +52,10 @@ def merged(workers: Iterable[WorkerTimes]) -> RunTimes:
         ended += worker.full_ended
         for queue, times in worker.queues.items():
             for task, measured in times.tasks.items():
-                add(found.tasks.setdefault((queue, task), {}), measured.runs)
-                add(found.queues.setdefault(queue, {}), measured.runs)
-    found.overhead_us = (full_us - run_us) / ended if ended >= KNOWN_MIN else 0.0
-    return found
+                add(total.tasks.setdefault((queue, task), {}), measured.runs)
+                add(total.queues.setdefault(queue, {}), measured.runs)
+    total.overhead_us = (full_us - run_us) / ended if ended >= KNOWN_MIN else 0.0
+    return total
 
 
 def run_times(records: Records) -> RunTimes:

@@ -105,8 +105,8 @@ def scenario_of(
             if name not in changes.rates
         },
         {
-            name: one
-            for name, one in {**rules.rates, **changes.rates}.items()
+            name: rate
+            for name, rate in {**rules.rates, **changes.rates}.items()
             if name not in changes.capacities
         },
         {**rules.weights, **changes.weights},

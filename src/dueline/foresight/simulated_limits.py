@@ -41,11 +41,11 @@ class SimulatedLimits:
         count, priority, queue = wish
         rates = [name for name in limits if semaphore_of(name) in self._rules.rates]
         for name in rates:
-            one = self._rules.rates[semaphore_of(name)]
+            limit = self._rules.rates[semaphore_of(name)]
             meter = self._meters.get(name, Meter())
-            count = min(count, rate.left(meter, one, now_us))
+            count = min(count, rate.left(meter, limit, now_us))
             if count <= 0:
-                return 0, (name,), max(now_us + 1, rate.next_us(meter, one, now_us))
+                return 0, (name,), max(now_us + 1, rate.next_us(meter, limit, now_us))
         others = [name for name in limits if name not in rates]
         requests: dict[str, PermitRequest] = {}
         for name in others:
@@ -69,9 +69,9 @@ class SimulatedLimits:
             self._used[worker, name] += count
             self._hold(name, permits, worker, now_us)
         for name in rates:
-            one = self._rules.rates[semaphore_of(name)]
+            limit = self._rules.rates[semaphore_of(name)]
             meter = self._meters.get(name, Meter())
-            self._meters[name] = rate.after_taking(meter, one, count, now_us)
+            self._meters[name] = rate.after_taking(meter, limit, count, now_us)
         return count, (), 0
 
     def release(self, worker: str, limits: Sequence[str], now_us: int) -> list[str]:

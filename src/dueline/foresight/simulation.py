@@ -63,9 +63,9 @@ class _Worker:
         "limited", "name", "run_us", "running", "slots", "waiting",
     )  # fmt: skip
 
-    def __init__(self, name: str, one: SimulatedWorker, claimant: Claimant) -> None:
+    def __init__(self, name: str, simulated: SimulatedWorker, claimant: Claimant) -> None:
         self.name = name
-        self.slots = one.slots
+        self.slots = simulated.slots
         self.claimant = claimant
         self.running = 0
         self.limited = 0
@@ -93,8 +93,8 @@ class Simulation:
         self._held = SimulatedLimits(rules)
         self._is_far = rules.is_far
         self._workers = [
-            _Worker(str(number), one, Claimant(rules.weights))
-            for number, one in enumerate(scenario.workers)
+            _Worker(str(number), worker, Claimant(rules.weights))
+            for number, worker in enumerate(scenario.workers)
         ]
         delays = scenario.overheads
         self._idle, self._early = _Draws(delays.idle_us), _Draws(delays.early_us)
@@ -106,9 +106,9 @@ class Simulation:
         many = len(record.kind)
         self._ready_us = array("q", [UNKNOWN]) * many
         self._started_us = array("q", [UNKNOWN]) * many
-        for number, one in enumerate(scenario.workers):
-            heappush(self._events, (one.since_us, _CLAIM, number, _ARRIVED))
-            heappush(self._events, (one.until_us + 1, _LEAVE, number, 0))
+        for number, worker in enumerate(scenario.workers):
+            heappush(self._events, (worker.since_us, _CLAIM, number, _ARRIVED))
+            heappush(self._events, (worker.until_us + 1, _LEAVE, number, 0))
 
     def run(self) -> Simulated:
         """Process all events in the order of their times."""
@@ -125,57 +125,57 @@ class Simulation:
                 break
         return Simulated(self._ready_us, self._started_us)
 
-    def _happen(self, now_us: int, event: int, worker: int, attempt: int) -> None:
+    def _happen(self, now_us: int, event: int, number: int, attempt: int) -> None:
         if event == _END:
-            self._end(now_us, worker, attempt)
+            self._end(now_us, number, attempt)
         elif event == _READY:
             self._arrive(now_us, attempt)
         else:
-            one = self._workers[worker]
+            worker = self._workers[number]
             if event == _CLAIM:
-                one.is_here |= attempt == _ARRIVED
-                one.is_woken = False
-                self._claim(now_us, worker, one, is_early=attempt == _PREFETCHED)
+                worker.is_here |= attempt == _ARRIVED
+                worker.is_woken = False
+                self._claim(now_us, number, worker, is_early=attempt == _PREFETCHED)
             elif event == _OVERDUE:
-                self._release(now_us, worker, one)
+                self._release(now_us, number, worker)
             else:
-                one.is_here = False
-                self._return(now_us, one)
+                worker.is_here = False
+                self._return(now_us, worker)
 
     def _arrive(self, now_us: int, attempt: int) -> None:
         """Add a ready job, and wake a worker with room for it."""
         self._ready_us[attempt] = now_us
         self._ready.add(self._kind[attempt], now_us, attempt)
         while self._idle_workers:
-            worker = self._idle_workers.popleft()
-            one = self._workers[worker]
-            if not one.is_woken and self._room(one):
+            number = self._idle_workers.popleft()
+            worker = self._workers[number]
+            if not worker.is_woken and self._room(worker):
                 if self._record.is_early[attempt]:
-                    self._wake(worker, now_us, self._early.next(), _PREFETCHED)
+                    self._wake(number, now_us, self._early.next(), _PREFETCHED)
                 else:
-                    self._wake(worker, now_us, self._idle.next())
+                    self._wake(number, now_us, self._idle.next())
                 break
 
-    def _wake(self, worker: int, now_us: int, delay_us: int, how: int = 0) -> None:
+    def _wake(self, number: int, now_us: int, delay_us: int, how: int = 0) -> None:
         """Let a worker claim, when it has finished the claim before."""
-        one = self._workers[worker]
-        if not one.is_woken:
-            one.is_woken = True
-            wait_us = max(0, one.busy_us - now_us)
-            heappush(self._events, (now_us + wait_us + delay_us, _CLAIM, worker, how))
+        worker = self._workers[number]
+        if not worker.is_woken:
+            worker.is_woken = True
+            wait_us = max(0, worker.busy_us - now_us)
+            heappush(self._events, (now_us + wait_us + delay_us, _CLAIM, number, how))
 
-    def _end(self, now_us: int, worker: int, attempt: int) -> None:
+    def _end(self, now_us: int, number: int, attempt: int) -> None:
         """End an attempt; its slot gets the next job."""
-        record, one = self._record, self._workers[worker]
-        one.running -= 1
-        one.is_full = False
+        record, worker = self._record, self._workers[number]
+        worker.running -= 1
+        worker.is_full = False
         run_us = record.ended_us[attempt] - record.started_us[attempt]
-        one.run_us = learn_run_us(one.run_us, (run_us,))
+        worker.run_us = learn_run_us(worker.run_us, (run_us,))
         limits = self._limits[self._kind[attempt]]
         if limits:
-            one.limited -= 1
-            one.blocked.clear()
-            for name in self._held.release(one.name, limits, now_us):
+            worker.limited -= 1
+            worker.blocked.clear()
+            for name in self._held.release(worker.name, limits, now_us):
                 other = self._workers[int(name)]
                 other.blocked.clear()
                 if other.running < other.slots:
@@ -183,14 +183,14 @@ class Simulation:
         following = attempt + 1
         if following < len(record.nth) and record.nth[following] > 1:
             self._retry(now_us, attempt, following)
-        if one.waiting:
-            waiting, _ = one.waiting.popleft()
-            self._start(now_us + self._next.next(), worker, one, waiting)
-        if not one.is_woken and self._room(one):
+        if worker.waiting:
+            waiting, _ = worker.waiting.popleft()
+            self._start(now_us + self._next.next(), number, worker, waiting)
+        if not worker.is_woken and self._room(worker):
             if self._ready.count:
-                self._wake(worker, now_us, (self._permit if limits else self._turn).next())
-            elif one.is_here:
-                self._note_idle(worker)
+                self._wake(number, now_us, (self._permit if limits else self._turn).next())
+            elif worker.is_here:
+                self._note_idle(number)
 
     def _retry(self, now_us: int, attempt: int, following: int) -> None:
         """Let the next attempt be ready as long after the end as it really was."""
@@ -201,103 +201,103 @@ class Simulation:
         wait_us = max(0, again_us - record.ended_us[attempt])
         heappush(self._events, (now_us + wait_us, _READY, 0, following))
 
-    def _room(self, one: _Worker) -> int:
+    def _room(self, worker: _Worker) -> int:
         """Return for how many jobs a worker has room; 0 if that is not worth a claim."""
-        more = 0 if one.is_full else buffer_size(one.run_us, one.slots)
-        most = one.slots + more
-        room = most - one.running - len(one.waiting)
+        more = 0 if worker.is_full else buffer_size(worker.run_us, worker.slots)
+        most = worker.slots + more
+        room = most - worker.running - len(worker.waiting)
         is_worth = room > 0 and is_room_worth_claiming(
-            room, most, is_far=self._is_far, has_waiting=bool(one.waiting)
+            room, most, is_far=self._is_far, has_waiting=bool(worker.waiting)
         )
         return room if is_worth else 0
 
-    def _note_idle(self, worker: int) -> None:
+    def _note_idle(self, number: int) -> None:
         """Note that a worker with room, be it only in its buffer, waits for jobs."""
-        if worker not in self._idle_workers:
-            self._idle_workers.append(worker)
+        if number not in self._idle_workers:
+            self._idle_workers.append(number)
 
-    def _claim(self, now_us: int, worker: int, one: _Worker, *, is_early: bool) -> None:
+    def _claim(self, now_us: int, number: int, worker: _Worker, *, is_early: bool) -> None:
         """Claim as many jobs as there is room for, and start those that have a slot."""
         ready = self._ready
-        self._claiming = (now_us, worker, one)
-        while ready.count and one.is_here:
-            room = self._room(one)
+        self._claiming = (now_us, number, worker)
+        while ready.count and worker.is_here:
+            room = self._room(worker)
             if not room:
                 break
-            blocked = self._blocked(now_us, one)
-            taken = ready.claim(one.claimant, room, now_us, blocked, self._grant)
-            if not taken and len(one.blocked) == len(blocked):
+            blocked = self._blocked(now_us, worker)
+            taken = ready.claim(worker.claimant, room, now_us, blocked, self._grant)
+            if not taken and len(worker.blocked) == len(blocked):
                 break
-            if now_us >= one.busy_us:
-                one.busy_us = now_us if is_early else now_us + self._begin.next()
+            if now_us >= worker.busy_us:
+                worker.busy_us = now_us if is_early else now_us + self._begin.next()
             for attempt in taken:
-                if one.running < one.slots:
-                    self._start(one.busy_us, worker, one, attempt)
+                if worker.running < worker.slots:
+                    self._start(worker.busy_us, number, worker, attempt)
                 else:
-                    if not one.is_checked:
-                        one.is_checked = True
-                        heappush(self._events, (now_us + WAIT_US_MAX, _OVERDUE, worker, 0))
-                    one.waiting.append((attempt, now_us))
-        if one.is_here and not one.is_woken and self._room(one):
-            self._note_idle(worker)
+                    if not worker.is_checked:
+                        worker.is_checked = True
+                        heappush(self._events, (now_us + WAIT_US_MAX, _OVERDUE, number, 0))
+                    worker.waiting.append((attempt, now_us))
+        if worker.is_here and not worker.is_woken and self._room(worker):
+            self._note_idle(number)
 
-    def _blocked(self, now_us: int, one: _Worker) -> frozenset[str]:
-        if not one.blocked:
+    def _blocked(self, now_us: int, worker: _Worker) -> frozenset[str]:
+        if not worker.blocked:
             return _NONE
-        one.blocked = {name: at_us for name, at_us in one.blocked.items() if at_us > now_us}
-        return frozenset(one.blocked)
+        worker.blocked = {name: at_us for name, at_us in worker.blocked.items() if at_us > now_us}
+        return frozenset(worker.blocked)
 
     def _grant(self, limits: Sequence[str], count: int, priority: int, queue: str) -> int:
-        now_us, worker, one = self._claiming
-        count = min(count, one.slots - one.limited)
-        if any(name in one.blocked for name in limits):
+        now_us, number, worker = self._claiming
+        count = min(count, worker.slots - worker.limited)
+        if any(name in worker.blocked for name in limits):
             return 0
         granted, lacking, at_us = 0, limits, now_us + RETRY_US
         if count > 0:
             wish = (count, priority, queue)
-            granted, lacking, at_us = self._held.take(one.name, limits, wish, now_us)
+            granted, lacking, at_us = self._held.take(worker.name, limits, wish, now_us)
         if granted:
-            one.limited += granted
+            worker.limited += granted
             return granted
-        one.blocked |= dict.fromkeys(lacking, at_us)
-        if not now_us < one.asks_us <= at_us:
-            one.asks_us = at_us
-            heappush(self._events, (at_us + self._idle.next(), _CLAIM, worker, 0))
+        worker.blocked |= dict.fromkeys(lacking, at_us)
+        if not now_us < worker.asks_us <= at_us:
+            worker.asks_us = at_us
+            heappush(self._events, (at_us + self._idle.next(), _CLAIM, number, 0))
         return 0
 
-    def _start(self, at_us: int, worker: int, one: _Worker, attempt: int) -> None:
-        one.running += 1
+    def _start(self, at_us: int, number: int, worker: _Worker, attempt: int) -> None:
+        worker.running += 1
         self._started_us[attempt] = at_us
         record = self._record
         run_us = record.ended_us[attempt] - record.started_us[attempt]
-        heappush(self._events, (at_us + run_us, _END, worker, attempt))
+        heappush(self._events, (at_us + run_us, _END, number, attempt))
 
-    def _release(self, now_us: int, worker: int, one: _Worker) -> None:
+    def _release(self, now_us: int, number: int, worker: _Worker) -> None:
         """Release the jobs that wait, if the first of them has waited too long."""
-        one.is_checked = bool(one.waiting)
-        if not one.waiting:
+        worker.is_checked = bool(worker.waiting)
+        if not worker.waiting:
             return
-        at_us = one.waiting[0][1] + WAIT_US_MAX
+        at_us = worker.waiting[0][1] + WAIT_US_MAX
         if at_us > now_us:
-            heappush(self._events, (at_us, _OVERDUE, worker, 0))
+            heappush(self._events, (at_us, _OVERDUE, number, 0))
             return
-        one.is_checked = False
-        one.is_full = True
-        self._return(now_us, one)
+        worker.is_checked = False
+        worker.is_full = True
+        self._return(now_us, worker)
         while self._idle_workers:
             self._wake(self._idle_workers.popleft(), now_us, self._idle.next())
 
-    def _return(self, now_us: int, one: _Worker) -> None:
+    def _return(self, now_us: int, worker: _Worker) -> None:
         """Put waiting jobs back in their places."""
-        kinds = [self._kinds[self._kind[attempt]] for attempt, _ in one.waiting]
-        one.claimant.weights.returned((kind.priority, kind.tenant) for kind in kinds)
-        for attempt, _ in one.waiting:
+        kinds = [self._kinds[self._kind[attempt]] for attempt, _ in worker.waiting]
+        worker.claimant.weights.returned((kind.priority, kind.tenant) for kind in kinds)
+        for attempt, _ in worker.waiting:
             limits = self._limits[self._kind[attempt]]
             if limits:
-                one.limited -= 1
-                self._held.release(one.name, limits, now_us)
+                worker.limited -= 1
+                self._held.release(worker.name, limits, now_us)
             self._ready.add(self._kind[attempt], self._ready_us[attempt], attempt)
-        one.waiting.clear()
+        worker.waiting.clear()
 
 
 _NONE: Final[frozenset[str]] = frozenset()

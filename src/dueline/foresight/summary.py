@@ -59,9 +59,9 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.busy_us / self.slot_us if self.slot_us else 0.0
 
     @classmethod
-    def joined(cls, some: Iterable[Self]) -> Self:
+    def joined(cls, outcomes: Iterable[Self]) -> Self:
         """Return the outcome of several runs side by side."""
-        parts = list(some)
+        parts = list(outcomes)
         return cls(
             [cell for part in parts for cell in part.cells],
             sum(part.busy_us for part in parts),
@@ -92,8 +92,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     def meets(self, target: Target) -> bool:
         """Return whether the share of starts within the target is large enough."""
-        found = self.latencies(target)
-        return not self.unstarted and found.late <= 1 - target.share + 1e-12
+        latencies = self.latencies(target)
+        return not self.unstarted and latencies.late <= 1 - target.share + 1e-12
 
 
 def _value_of(step: int) -> int:
@@ -153,12 +153,12 @@ def outcome_of(
         worker.slots * max(0, min(worker.until_us, until_us) - max(worker.since_us, since_us))
         for worker in workers
     )
-    found = [(*name, minute, steps) for (name, minute), steps in cells.items()]
+    rows = [(*name, minute, steps) for (name, minute), steps in cells.items()]
     slots = max(worker.slots for worker in workers)
-    return Outcome(found, busy_us, slot_us, unstarted, slots, since_us, until_us)
+    return Outcome(rows, busy_us, slot_us, unstarted, slots, since_us, until_us)
 
 
 def errors_of(real: Latencies, simulated: Latencies) -> dict[str, float]:
     """Return the relative errors of the simulated percentiles."""
     pairs = zip(("p50", "p95", "p99"), real[1:4], simulated[1:4], strict=True)
-    return {name: (found - true) / max(true, 1) for name, true, found in pairs}
+    return {name: (simulated_us - true) / max(true, 1) for name, true, simulated_us in pairs}

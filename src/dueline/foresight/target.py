@@ -25,8 +25,8 @@ def target_of(text: str) -> Target:
 
     Raises: BadInput: it has another form.
     """
-    found = _TARGET.fullmatch(text.strip())
-    most_us = parse_span(found[2]) if found else 0
-    if found is None or most_us <= 0 or float(found[1]) <= 0:
+    match = _TARGET.fullmatch(text.strip())
+    most_us = parse_span(match[2]) if match else 0
+    if match is None or most_us <= 0 or float(match[1]) <= 0:
         raise BadInput(f"{text!r:.80} is not a target.", hint='Use "p99<2s" or "p95<500ms".')
-    return Target(round(float(found[1]) / 100, 5), most_us)
+    return Target(round(float(match[1]) / 100, 5), most_us)

@@ -122,7 +122,7 @@ class TrendRecorder:
     _tasks_us: int = 0
     _depth: _Depth = field(default_factory=_Depth)
 
-    def counted(self, some: Mapping[str, Counted], now_us: int) -> None:
+    def counted(self, by_queue: Mapping[str, Counted], now_us: int) -> None:
         """Add what workers counted since the last call."""
         is_known = now_us - self._counted_us <= GAP_US
         self._counted_us = now_us
@@ -130,7 +130,7 @@ class TrendRecorder:
             self._more, self._began_us = Counted(), now_us
             return
         slot = now_us // TASK_SLOT_US
-        for queue in some.values():
+        for queue in by_queue.values():
             add(self._more.latencies, queue.latencies)
             for task, number in queue.ended.items():
                 failed = queue.failed.get(task, 0)
@@ -193,15 +193,15 @@ class TrendRecorder:
             yield _put(engine, name, steps, now_us)
 
     def _task_slots(self, engine: Engine, now_us: int) -> Put:
-        found = task_slots(engine.store)
+        tasks = task_slots(engine.store)
         for (task, slot), (ended, failed) in self._tasks.items():
-            slots = found.setdefault(task, {})
+            slots = tasks.setdefault(task, {})
             before = slots.get(slot, (0, 0))
             slots[slot] = before[0] + ended, before[1] + failed
         first = now_us // TASK_SLOT_US - TASK_SLOTS
         kept = {
-            task: {slot: some for slot, some in slots.items() if slot > first}
-            for task, slots in found.items()
+            task: {slot: counts for slot, counts in slots.items() if slot > first}
+            for task, slots in tasks.items()
             if max(slots) > first
         }
         if len(kept) > TASKS_MAX:
@@ -250,8 +250,8 @@ def worker_starts(records: Records) -> Sequence[WorkerStart]:
 def merged(steps: Sequence[TrendStep], step_us: int) -> Sequence[TrendStep]:
     """Merge steps, in the order of time, into longer ones."""
     return [
-        _sum_of(at_us, list(some))
-        for at_us, some in groupby(steps, key=lambda step: step.at_us - step.at_us % step_us)
+        _sum_of(at_us, list(group))
+        for at_us, group in groupby(steps, key=lambda step: step.at_us - step.at_us % step_us)
     ]
 
 
@@ -298,17 +298,17 @@ def _starts(engine: Engine, workers: Sequence[Presence], now_us: int) -> Iterabl
     last_us = max(before, default=0)
     ordered = sorted(workers, key=_minute_of)
     known: set[str] = set()
-    found = dict(before)
-    for at_us, some in groupby(ordered, key=_minute_of):
-        started = list(some)
+    starts = dict(before)
+    for at_us, group in groupby(ordered, key=_minute_of):
+        started = list(group)
         tasks = {name for worker in started for name in worker.tasks}
         new = sorted(tasks - known)[:NEW_TASKS_MAX] if known else ()
         known |= tasks
         if at_us >= last_us and len(started) > (before[at_us].workers if at_us in before else 0):
-            found[at_us] = WorkerStart(at_us, len(started), started[-1].version, tuple(new))
-    if found != before:
+            starts[at_us] = WorkerStart(at_us, len(started), started[-1].version, tuple(new))
+    if starts != before:
         week_us = RANGES["7d"].step_us * RANGES["7d"].steps
-        kept = [start for at_us, start in found.items() if at_us > now_us - week_us][-STARTS_MAX:]
+        kept = [start for at_us, start in starts.items() if at_us > now_us - week_us][-STARTS_MAX:]
         expires_us = now_us + week_us
         yield notes.put(KIND, STARTS, encode(kept), engine.ids.token(), expires_us=expires_us)
 

@@ -25,31 +25,37 @@ _STARTED: Final = frozenset({"running"})
 
 def explain_until(queues: Queues, job_id: JobId, within_us: int | None) -> Explanation:
     """Explain why a job is not running, and whether it starts within a duration; None: only why."""
-    found = explain(queues, job_id)
+    explanation = explain(queues, job_id)
     if within_us is None:
-        return found
-    return with_until(queues.engine, job_id, found, queues.engine.time.latest_us() + within_us)
+        return explanation
+    return with_until(
+        queues.engine, job_id, explanation, queues.engine.time.latest_us() + within_us
+    )
 
 
-def with_until(engine: Engine, job_id: JobId, found: Explanation, until_us: int) -> Explanation:
+def with_until(
+    engine: Engine, job_id: JobId, explanation: Explanation, until_us: int
+) -> Explanation:
     """Add to an explanation whether the job starts by a time, and what would start it by then."""
     now_us = engine.time.latest_us()
-    until = _until(engine, job_id, found, until_us, now_us)
-    return replace(found, sentence=f"{found.sentence} {until.sentence}", until=until)
+    until = _until(engine, job_id, explanation, until_us, now_us)
+    return replace(explanation, sentence=f"{explanation.sentence} {until.sentence}", until=until)
 
 
-def _until(engine: Engine, job_id: JobId, found: Explanation, until_us: int, now_us: int) -> Until:
+def _until(
+    engine: Engine, job_id: JobId, explanation: Explanation, until_us: int, now_us: int
+) -> Until:
     by = when(until_us, now_us)
-    if found.reason in _STARTED:
+    if explanation.reason in _STARTED:
         return Until(until_us, "yes", "It has started.")
     row = engine.store.find([job_id])[0]
-    if row is None or not (found.conditions or found.reason == "waiting"):
+    if row is None or not (explanation.conditions or explanation.reason == "waiting"):
         return Until(until_us, "no", "No change starts it.")
-    needed = [condition for condition in found.conditions if not _passes(condition, until_us)]
+    needed = [condition for condition in explanation.conditions if not _passes(condition, until_us)]
     fixed = [condition for condition in needed if condition.change != "work"]
     if fixed:
         return _after_changes(until_us, by, fixed)
-    if any(condition.kind in _CLAIMED for condition in found.conditions):
+    if any(condition.kind in _CLAIMED for condition in explanation.conditions):
         return Until(until_us, "unknown", f"Whether it starts by {by} is not known.")
     return _by_itself(engine, row, until_us, now_us, by)
 
@@ -94,18 +100,18 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
         serving = [worker for worker in able if job.lane.queue in worker.queues][:1]
         more = [
             replace(
-                one,
+                worker,
                 worker=f"+{number}",
                 held=0,
-                own={name: (slots, 0) for name, (slots, _) in one.own.items()},
+                own={name: (slots, 0) for name, (slots, _) in worker.own.items()},
             )
             for number in range(more_workers)
-            for one in serving
+            for worker in serving
         ]
-        found = estimate_of(
+        estimate = estimate_of(
             engine, job, now_us, workers=[*workers, *more], times=times, more_permits=more_permits
         )
-        return found if isinstance(found, str) else found.base_us + found.wait_us
+        return estimate if isinstance(estimate, str) else estimate.base_us + estimate.wait_us
 
     first = start()
     if isinstance(first, str):

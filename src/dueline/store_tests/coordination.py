@@ -63,13 +63,13 @@ class CoordinationLaws:
 
     def test_a_lease_has_one_holder(self, store: Store) -> None:
         clock = MovedClock()
-        one, two = (leases_of(store, holder, clock) for holder in ("one", "two"))
-        assert one.take("a") == 1
-        assert two.take("a") is None  # the second holder has not read the lease
-        two.look()
-        assert (two.is_free("a"), two.take("a"), two.epoch("a")) == (False, None, None)
-        assert (one.epoch("a"), list(one.held), list(two.held)) == (1, ["a"], [])
-        assert (one.take("b"), two.take("c")) == (1, 1)
+        first, second = (leases_of(store, holder, clock) for holder in ("one", "two"))
+        assert first.take("a") == 1
+        assert second.take("a") is None  # the second holder has not read the lease
+        second.look()
+        assert (second.is_free("a"), second.take("a"), second.epoch("a")) == (False, None, None)
+        assert (first.epoch("a"), list(first.held), list(second.held)) == (1, ["a"], [])
+        assert (first.take("b"), second.take("c")) == (1, 1)
 
     def test_the_epoch_grows_with_each_grant_and_is_never_forgotten(self, store: Store) -> None:
         clock = MovedClock()
@@ -84,63 +84,63 @@ class CoordinationLaws:
 
     def test_a_lease_that_is_renewed_is_nobody_elses(self, store: Store) -> None:
         clock = MovedClock()
-        one, two = (leases_of(store, holder, clock) for holder in ("one", "two"))
-        assert (one.take("a"), one.take("b")) == (1, 1)
+        first, second = (leases_of(store, holder, clock) for holder in ("one", "two"))
+        assert (first.take("a"), first.take("b")) == (1, 1)
         for _ in range(10):
             clock.sleep(TTL_US / SECOND_US / 4)
-            assert one.renew() == []
-            two.look()
-            assert two.take("a") is None
-        assert (one.epoch("a"), one.epoch("b")) == (1, 1)
+            assert first.renew() == []
+            second.look()
+            assert second.take("a") is None
+        assert (first.epoch("a"), first.epoch("b")) == (1, 1)
 
     def test_a_holder_stops_before_anybody_else_may_start(self, store: Store) -> None:
-        for jump_us in (0, -86_400 * SECOND_US):  # `two` uses the store's clock, or its own
+        for jump_us in (0, -86_400 * SECOND_US):  # `second` uses the store's clock, or its own
             clock = MovedClock()
             scope = f"a{jump_us}"
-            one = leases_of(store, "one", clock)
-            two = leases_of(store, "two", clock, jump_us=jump_us)
-            assert one.take(scope) == 1
+            first = leases_of(store, "one", clock)
+            second = leases_of(store, "two", clock, jump_us=jump_us)
+            assert first.take(scope) == 1
             for _ in range(40):
-                two.look()
-                epoch = two.take(scope)
+                second.look()
+                epoch = second.take(scope)
                 if epoch is not None:
                     break
                 clock.sleep(TTL_US / SECOND_US / 10)
-            assert (epoch, one.epoch(scope), one.held) == (2, None, [])
+            assert (epoch, first.epoch(scope), first.held) == (2, None, [])
             assert clock.passed_us <= TTL_US * (3 if jump_us else 2) // 2
 
     def test_a_lease_that_came_into_doubt_is_not_renewed(self, store: Store) -> None:
         # nobody took it over, but its holder has stopped and starts under a new epoch
         clock = MovedClock()
-        one = leases_of(store, "one", clock)
-        assert one.take("a") == 1
+        first = leases_of(store, "one", clock)
+        assert first.take("a") == 1
         clock.sleep(TTL_US / SECOND_US)
-        assert one.renew() == ["a"]
-        assert one.epoch("a") is None
-        one.look()
-        assert one.take("a") == 2
+        assert first.renew() == ["a"]
+        assert first.epoch("a") is None
+        first.look()
+        assert first.take("a") == 2
 
     def test_a_lease_that_was_taken_over_is_not_renewed(self, store: Store) -> None:
         clock, late = MovedClock(), MovedClock()  # the first clock does not advance
-        one, two = leases_of(store, "one", late), leases_of(store, "two", clock)
-        assert (one.take("a"), one.take("b")) == (1, 1)
-        two.look()
+        first, second = leases_of(store, "one", late), leases_of(store, "two", clock)
+        assert (first.take("a"), first.take("b")) == (1, 1)
+        second.look()
         clock.sleep(2 * TTL_US / SECOND_US)
-        assert two.take("a") == 2
-        assert one.renew() == ["a"]
-        assert (one.epoch("a"), one.epoch("b")) == (None, 1)
-        assert two.renew() == []
-        assert one.release(["a"]) is None  # type: ignore[func-returns-value]  # the first holder has no lease
-        assert two.epoch("a") == 2
+        assert second.take("a") == 2
+        assert first.renew() == ["a"]
+        assert (first.epoch("a"), first.epoch("b")) == (None, 1)
+        assert second.renew() == []
+        assert first.release(["a"]) is None  # type: ignore[func-returns-value]  # the first holder has no lease
+        assert second.epoch("a") == 2
 
     def test_an_office_is_held_by_one_and_goes_on(self, store: Store) -> None:
         # R6
         clock = MovedClock()
-        one, two = (leases_of(store, holder, clock) for holder in ("one", "two"))
+        first, second = (leases_of(store, holder, clock) for holder in ("one", "two"))
         epochs = []
         for turn in range(30):
-            stands = [] if 10 <= turn < 20 else [one.hold_or_take("monitor")]
-            stands.append(two.hold_or_take("monitor"))
+            stands = [] if 10 <= turn < 20 else [first.hold_or_take("monitor")]
+            stands.append(second.hold_or_take("monitor"))
             assert len([epoch for epoch in stands if epoch]) <= 1
             epochs += [epoch for epoch in stands if epoch]
             clock.sleep(TTL_US / SECOND_US / 4)

@@ -238,18 +238,18 @@ class FencingLaws:
 
     def test_each_verdict_of_a_call_stands_on_its_own(self, store: Store) -> None:
         put_in(store, *new_jobs(4))
-        one, two, three, four = claim(store, lane_of()).jobs
-        store.settle([Drop(two)])
-        extend = Extend(four, END_US + 1)
-        verdicts: list[Verdict] = [Drop(one), Drop(two), move(three, NOW_US), extend]
+        first, second, third, fourth = claim(store, lane_of()).jobs
+        store.settle([Drop(second)])
+        extend = Extend(fourth, END_US + 1)
+        verdicts: list[Verdict] = [Drop(first), Drop(second), move(third, NOW_US), extend]
         assert list(store.settle(verdicts)) == [True, False, True, True]
         assert list(store.settle([])) == []
 
     def test_one_of_two_endings_in_a_call_holds(self, store: Store) -> None:
         put_in(store, *new_jobs(2))
-        one, two = claim(store, lane_of()).jobs
-        assert sorted(store.settle([Drop(one), Drop(one)])) == [False, True]
-        assert sorted(store.settle([move(two, NOW_US), Drop(two)])) == [False, True]
+        first, second = claim(store, lane_of()).jobs
+        assert sorted(store.settle([Drop(first), Drop(first)])) == [False, True]
+        assert sorted(store.settle([move(second, NOW_US), Drop(second)])) == [False, True]
 
     def test_a_carried_job_takes_new_options_with_it(self, store: Store) -> None:
         put_in(store, new_job(1))

@@ -113,8 +113,8 @@ class InsertLaws:
 
     def test_jobs_are_found_in_the_order_of_the_ids(self, store: Store) -> None:
         put_in(store, *new_jobs(3))
-        found = store.find([id_of(3), id_of(99), id_of(1)])
-        assert list(found) == [new_job(3), None, new_job(1)]
+        jobs = store.find([id_of(3), id_of(99), id_of(1)])
+        assert list(jobs) == [new_job(3), None, new_job(1)]
         assert list(store.find([])) == []
 
     def test_what_was_added_is_there_when_the_store_is_opened_again(
@@ -132,11 +132,11 @@ class InsertLaws:
 
     def test_two_that_are_open_at_once_see_the_same(self, factory: StoreFactory) -> None:
         url = factory.fresh()
-        one, two = factory.open(url), factory.open(url)
-        put_in(one, *new_jobs(3))
-        (job,) = claim(two, lane_of(), limit=1).jobs
-        assert rows_in(one, lane_of()) == [new_job(2), new_job(3), job]
-        assert list(one.settle([Drop(job)])) == [True]
-        assert list(two.settle([Drop(job)])) == [False]
-        one.close()
-        two.close()
+        first, second = factory.open(url), factory.open(url)
+        put_in(first, *new_jobs(3))
+        (job,) = claim(second, lane_of(), limit=1).jobs
+        assert rows_in(first, lane_of()) == [new_job(2), new_job(3), job]
+        assert list(first.settle([Drop(job)])) == [True]
+        assert list(second.settle([Drop(job)])) == [False]
+        first.close()
+        second.close()

@@ -294,18 +294,18 @@ A_PAGE = 3
 
 def lanes_in(store: Store, *, limit: int = A_PAGE) -> set[Lane]:
     """Return all lanes with rows; none for a store that cannot list them."""
-    found: set[Lane] = set()
+    lanes: set[Lane] = set()
     after: str | None = None
     while isinstance(store, ListsLanes):
         page = store.lanes_with_rows(after=after, limit=limit)
         assert len(page.lanes) <= limit
         assert len(set(page.lanes)) == len(page.lanes)
-        found.update(page.lanes)
+        lanes.update(page.lanes)
         if page.after is None:
             break
         assert page.after != after, "the pages do not advance"
         after = page.after
-    return found
+    return lanes
 
 
 class LanesWithRowsLaws:

@@ -135,20 +135,20 @@ class OrderLaws:
         for each in (lane, plain):
             rows = [job for page in walk(store, each) for job in page]
             for limit in (1, 7, 15, 30, 31):
-                after, different, found = None, frozenset[str](), []
+                after, different, read = None, frozenset[str](), []
                 while True:
                     page = walk_columns(
                         store, each, names, after=after, until=None, limit=limit,
                         different=different,
                     )  # fmt: skip
-                    found += columns_as_rows(page)
+                    read += columns_as_rows(page)
                     if page.after is None:
                         break
                     after, different = page.after, page.different()
-                assert found == [{name: getattr(job, name) for name in names} for job in rows]
+                assert read == [{name: getattr(job, name) for name in names} for job in rows]
             until = store.walk(each, after=None, until=None, limit=20).after
-            some = walk_columns(store, each, frozenset(("id",)), after=None, until=until, limit=99)
-            assert [row["id"] for row in columns_as_rows(some)] == ids_of(rows[:20])
+            page = walk_columns(store, each, frozenset(("id",)), after=None, until=until, limit=99)
+            assert [row["id"] for row in columns_as_rows(page)] == ids_of(rows[:20])
 
     def test_a_sample_divides_lanes_at_places_of_their_rows(self, store: Store) -> None:
         lanes = [lane_of(tenant=tenant) for tenant in ("a", "b", "c")]

@@ -82,9 +82,9 @@ class PrefetchLaws:
 
     def test_a_row_is_claimed_ahead_once(self, store: Store) -> None:
         put_in(store, *(new_job(number, at_us=NOW_US + 5, lane=lane_of()) for number in range(4)))
-        found = [ahead(store, lane_of(), limit=3, token=token) for token in (1, 2, 3)]
+        claims = [ahead(store, lane_of(), limit=3, token=token) for token in (1, 2, 3)]
         if isinstance(store, SupportsPrefetch):
-            numbers = [ids_of(job.job for job in claimed.jobs) for claimed in found]
+            numbers = [ids_of(job.job for job in claimed.jobs) for claimed in claims]
             assert numbers == [[id_of(0), id_of(1), id_of(2)], [id_of(3)], []]
 
     def test_a_verdict_holds_for_what_was_claimed_ahead(self, store: Store) -> None:

@@ -194,19 +194,19 @@ class RecordLaws:
         assert store.commit("laws/0", [Put("past", ONE, b"", expires_us=until_us - 2 * HOUR_US)])
         expected = {(name, put.key): put for name in partitions for put in puts}
         for limit in (1, 4, 1000):
-            found: dict[tuple[str, str], Put] = {}
+            listed: dict[tuple[str, str], Put] = {}
             after: str | None = None
             while isinstance(store, ListsRecords):
                 page = store.all_records(after=after, limit=limit)
                 read = {(name, put.key): put for name, put in page.records if "laws/" in name}
-                assert not read.keys() & found.keys()
-                found |= read
+                assert not read.keys() & listed.keys()
+                listed |= read
                 if page.after is None:
                     break
                 assert page.after != after, "the pages do not advance"
                 after = page.after
             if isinstance(store, ListsRecords):
-                assert found == expected
+                assert listed == expected
 
     def test_records_are_no_jobs(self, store: Store) -> None:
         assert store.commit("laws", [Put("laws", ONE, b"1")])

@@ -47,25 +47,25 @@ class _LaneClaim:
     def can_go_on(self) -> bool:
         return len(self.won) < self.most and self.vain_rounds < VAIN_ROUNDS_MAX
 
-    def know(self, found: Found) -> None:
+    def know(self, row: Found) -> None:
         """Add a row that was read whole."""
-        key = key_of(found.job)
-        self.found[key] = found
-        self.scan.note(key, rows.seen(found.job))
+        key = key_of(row.job)
+        self.found[key] = row
+        self.scan.note(key, rows.seen(row.job))
 
     def take(self, page: Page, read: Sequence[Found]) -> None:
         """Add the rows of a page that was read whole."""
-        found = {key_of(one.job): one for one in read}
-        self.found |= found
-        self.scan.take(page, [(key, rows.seen(one.job)) for key, one in found.items()])
+        by_key = {key_of(row.job): row for row in read}
+        self.found |= by_key
+        self.scan.take(page, [(key, rows.seen(row.job)) for key, row in by_key.items()])
 
     def is_known(self, key: Key) -> bool:
         """Return whether the whole row is known in its latest version."""
-        found = self.found.get(key)
-        if found is None:
+        row = self.found.get(key)
+        if row is None:
             return False
         at_us, token = self.scan.rows[key]
-        return found.job.at_us == at_us and found.job.token == token
+        return row.job.at_us == at_us and row.job.token == token
 
 
 class Claims:
@@ -124,10 +124,10 @@ class Claims:
         while active and left > 0:
             self._read_on(active)
             active = self._choose(active, left)
-            some = [part for part in active if part.batch]
-            answers = self._session.decide_many([_batch(part, lease) for part in some])
+            batched = [part for part in active if part.batch]
+            answers = self._session.decide_many([_batch(part, lease) for part in batched])
             failure: StoreUnavailable | None = None
-            for part, answer in zip(some, answers, strict=True):
+            for part, answer in zip(batched, answers, strict=True):
                 try:
                     left -= self._take(part, answer, lease)
                 except StoreUnavailable as error:  # batches of other lanes may have been applied
@@ -157,16 +157,16 @@ class Claims:
 
     def _read_unconfirmed(self, wave: Sequence[_LaneClaim]) -> None:
         """Read rows again that other processes may have released (rule R9)."""
-        some = [part for part in wave if part.scan.unconfirmed]
-        if not some:
+        wave = [part for part in wave if part.scan.unconfirmed]
+        if not wave:
             return
         asked = [
-            (part.lane, part.scan.unconfirmed[: self._pages.whole_max(part.lane.queue, len(some))])
-            for part in some
+            (part.lane, part.scan.unconfirmed[: self._pages.whole_max(part.lane.queue, len(wave))])
+            for part in wave
         ]
         answers = self._pages.some(asked)
-        for part, (_, keys), found in zip(some, asked, answers, strict=True):
-            self._refresh(part, keys, found)
+        for part, (_, keys), read in zip(wave, asked, answers, strict=True):
+            self._refresh(part, keys, read)
 
     def _bounded(self, lane: Lane, page: Page, share: int) -> Page:
         """Limit a page of whole rows, which may be large."""
@@ -203,15 +203,15 @@ class Claims:
                 again.append(part)
             left -= len(due)  # a later batch of this lane may take these
         answers = self._pages.some([(part.lane, keys) for part, keys in unread])
-        for (part, keys), found in zip(unread, answers, strict=True):
-            self._refresh(part, keys, found)
+        for (part, keys), read in zip(unread, answers, strict=True):
+            self._refresh(part, keys, read)
         return again
 
-    def _refresh(self, part: _LaneClaim, keys: Sequence[Key], found: Sequence[Found]) -> None:
+    def _refresh(self, part: _LaneClaim, keys: Sequence[Key], read: Sequence[Found]) -> None:
         for key in keys:
             part.scan.note(key, None)
-        for one in found:
-            part.know(one)
+        for row in read:
+            part.know(row)
 
     def _take(self, part: _LaneClaim, answer: Answer | DuelineError, lease: Lease) -> int:
         """Process the answer to a batch; return the number of claimed jobs."""
@@ -245,22 +245,22 @@ class Claims:
             raise error
         if isinstance(error, Unknown):
             part.lost = part.lost or error
-        found = {key_of(one.job): one for one in self._read_serial(part, batch)}
-        if part.lost and all(_is_unchanged(job, found.get(key_of(job))) for job in batch):
+        by_key = {key_of(row.job): row for row in self._read_serial(part, batch)}
+        if part.lost and all(_is_unchanged(job, by_key.get(key_of(job))) for job in batch):
             if not part.can_go_on():
                 raise part.lost
             return 0
         part.batch, part.lost = [], None
         won = 0
         for job, row_after in zip(batch, part.claimed, strict=True):
-            one = found.get(key_of(job))
-            if one is not None and _is_own(one.job.token, lease):
+            row = by_key.get(key_of(job))
+            if row is not None and _is_own(row.job.token, lease):
                 self._win(part, [job], [row_after])
                 won += 1
                 continue
-            if one is not None:
-                part.found[key_of(job)] = one
-            self._note(part, job, rows.seen(one.job) if one else None)
+            if row is not None:
+                part.found[key_of(job)] = row
+            self._note(part, job, rows.seen(row.job) if row else None)
         return won
 
     def _read_serial(self, part: _LaneClaim, batch: Sequence[Job]) -> list[Found]:
@@ -303,13 +303,9 @@ def _is_own(token: Token, lease: Lease) -> bool:
     return token == lease.token
 
 
-def _is_unchanged(job: Job, found: Found | None) -> bool:
+def _is_unchanged(job: Job, row: Found | None) -> bool:
     """Return whether a row still has the values that a claim of it expects."""
-    return (
-        found is not None
-        and rows.seen(found.job) == rows.seen(job)
-        and found.job.state == job.state
-    )
+    return row is not None and rows.seen(row.job) == rows.seen(job) and row.job.state == job.state
 
 
 def _result_of(parts: Sequence[_LaneClaim]) -> Claimed:

@@ -287,7 +287,7 @@ def _reasons(error: Exception) -> Iterator[BaseException]:
     """Yield the errors of all hosts that were tried."""
     inner = getattr(error, "errors", None)
     if isinstance(error, NoHostAvailable) and isinstance(inner, Mapping):
-        for one in inner.values():
-            yield from _reasons(one) if isinstance(one, Exception) else ()
+        for reason in inner.values():
+            yield from _reasons(reason) if isinstance(reason, Exception) else ()
     else:
         yield error

@@ -151,8 +151,8 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
     }
 
 
-def _strays(found: StrayAnswers) -> str:
-    return f"{found.dropped} dropped, {found.closed} connections closed, in this process"
+def _strays(answers: StrayAnswers) -> str:
+    return f"{answers.dropped} dropped, {answers.closed} connections closed, in this process"
 
 
 def _loss(commit_log: str | None) -> str:
@@ -211,8 +211,8 @@ def compaction_of(by_table: Mapping[str, str]) -> str:
         is_wrong = strategy not in PURGING if table in _PURGED else strategy in BY_TIME
         if is_wrong:
             wrong.setdefault(strategy, []).append(table)
-    found = [f"{strategy} in {', '.join(tables)}" for strategy, tables in wrong.items()]
-    return "; ".join(found) or by_table.get("jobs", "unknown")
+    texts = [f"{strategy} in {', '.join(tables)}" for strategy, tables in wrong.items()]
+    return "; ".join(texts) or by_table.get("jobs", "unknown")
 
 
 def _rows_of(session: CassandraSession, text: str) -> Rows:

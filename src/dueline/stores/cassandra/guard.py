@@ -138,7 +138,7 @@ def _give_up(future: Any, give_up: Callable[[], None]) -> None:  # noqa: ANN401
         requests = connection._requests.copy()  # noqa: SLF001
         own = requests.get(future._req_id)  # noqa: SLF001
         if own is None or _future_of(own[0]) is not future:
-            own_streams = [one for one, entry in requests.items() if _future_of(entry[0]) is future]
+            own_streams = [key for key, entry in requests.items() if _future_of(entry[0]) is future]
             future._req_id = own_streams[0] if own_streams else None  # noqa: SLF001
     give_up()
 
@@ -146,8 +146,8 @@ def _give_up(future: Any, give_up: Callable[[], None]) -> None:  # noqa: ANN401
 def _future_of(callback: Any) -> Any:  # noqa: ANN401
     """Return the request of a callback, or None."""
     called = getattr(callback, "func", callback)
-    for one in (called, *getattr(callback, "args", ())[:1]):
-        owner = getattr(one, "__self__", None)
+    for method in (called, *getattr(callback, "args", ())[:1]):
+        owner = getattr(method, "__self__", None)
         if isinstance(owner, ResponseFuture):
             return owner
     return None

@@ -85,8 +85,8 @@ class CassandraLaneStorage:
         answers = self._session.read_many([(_MARKS_OF_EACH, each) for each in numbers.items()])
         closed = {
             Shard(*row[:2]): _marks_in([row[2:]]).closed
-            for (queue, some), rows in zip(numbers.items(), answers, strict=True)
-            for row in _of_shards(queue, some, rows)
+            for (queue, of_queue), rows in zip(numbers.items(), answers, strict=True)
+            for row in _of_shards(queue, of_queue, rows)
         }
         return [closed.get(shard, NOTHING_CLOSED.closed) for shard in shards]
 
@@ -189,26 +189,27 @@ class CassandraLaneStorage:
             ]
             for shard, rows in by_shard.items()
         }
-        found: dict[int, list[Pointer]] = {shard: [] for shard in after}
+        pointers: dict[int, list[Pointer]] = {shard: [] for shard in after}
         most = max(1, min(limit, _PAGE_ROWS // max(1, len(after))))
         full: set[int] = set()
         for day in sorted(set(chain.from_iterable(days.values()))):
-            some = [shard for shard in after if day in days[shard]]
-            start, end = min(starts[one] for one in some), max(ends[one] for one in some)
-            read = self._session.read(_PAGES, (queue, some, day, *start, end, most))
-            for shard, of_shard in groupby(_of_shards(queue, some, read), key=itemgetter(1)):
+            shards = [shard for shard in after if day in days[shard]]
+            start = min(starts[shard] for shard in shards)
+            end = max(ends[shard] for shard in shards)
+            read = self._session.read(_PAGES, (queue, shards, day, *start, end, most))
+            for shard, of_shard in groupby(_of_shards(queue, shards, read), key=itemgetter(1)):
                 cells = [row[2:] for row in of_shard]
                 if len(cells) == most:
                     full.add(shard)
-                found[shard] += [
+                pointers[shard] += [
                     Pointer(row[0], Lane(queue, shard, *row[1:]))
                     for row in cells
                     if row > starts[shard] and row[0] <= ends[shard]
                 ]
         for shard in full:
             place = Shard(queue, shard)
-            found[shard] = self._page(place, days[shard], starts[shard], ends[shard], limit)
-        return {shard: (marks[shard], found[shard][:limit]) for shard in after}
+            pointers[shard] = self._page(place, days[shard], starts[shard], ends[shard], limit)
+        return {shard: (marks[shard], pointers[shard][:limit]) for shard in after}
 
     def _page(
         self,
@@ -218,14 +219,14 @@ class CassandraLaneStorage:
         until: int,
         limit: int,
     ) -> list[Pointer]:
-        found: list[Pointer] = []
+        pointers: list[Pointer] = []
         for day in days:  # in order, as they are clustered
-            if _day_of(after[0]) <= day <= _day_of(until) and len(found) < limit:
+            if _day_of(after[0]) <= day <= _day_of(until) and len(pointers) < limit:
                 rows = self._session.read(
-                    _PAGE, (*shard, day, *after, min(until, 2**63 - 1), limit - len(found))
+                    _PAGE, (*shard, day, *after, min(until, 2**63 - 1), limit - len(pointers))
                 )
-                found += [Pointer(row[0], Lane(*shard, *row[1:])) for row in rows]
-        return found
+                pointers += [Pointer(row[0], Lane(*shard, *row[1:])) for row in rows]
+        return pointers
 
 
 def _of_shards(queue: str, shards: Collection[int], rows: Rows) -> Rows:

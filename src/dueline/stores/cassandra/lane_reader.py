@@ -89,7 +89,7 @@ class LanePages:
 
     def weigh(self, queue: str, read: Iterable[Found]) -> None:
         """Update the largest row size of a queue; it shrinks slowly."""
-        sizes = [size_of(found) for found in read]
+        sizes = [size_of(row) for row in read]
         if not sizes:
             return
         if len(self._largest) >= _QUEUES_MAX and queue not in self._largest:
@@ -122,13 +122,13 @@ class LanePages:
         share = sum(len(box) for box, _ in boxes)
         most = [min(limit, self.whole_max(box[0].queue, share)) for box, _ in boxes]
         calls = [
-            rows.whole_each(box, some, part.page.after, part.until, part.ats_us)
-            for (box, part), some in zip(boxes, most, strict=True)
+            rows.whole_each(box, count, part.page.after, part.until, part.ats_us)
+            for (box, part), count in zip(boxes, most, strict=True)
         ]
-        found: dict[Lane, list[Whole]] = {}
+        by_lane: dict[Lane, list[Whole]] = {}
         failed: set[Lane] = set()
         answers = self._session.try_read_many(calls)
-        for (box, _), some, answer in zip(boxes, most, answers, strict=True):
+        for (box, _), count, answer in zip(boxes, most, answers, strict=True):
             if isinstance(answer, TooManyTombstones):
                 failed.update(box)
                 continue
@@ -136,17 +136,17 @@ class LanePages:
                 raise answer
             for lane, read in rows.found_each(box, answer).items():
                 self.weigh(lane.queue, read)
-                found.setdefault(lane, []).append(Whole(read, is_all=len(read) < some))
-        return {lane: wholes for lane, wholes in found.items() if lane not in failed}
+                by_lane.setdefault(lane, []).append(Whole(read, is_all=len(read) < count))
+        return {lane: wholes for lane, wholes in by_lane.items() if lane not in failed}
 
     def is_weighed(self, queue: str) -> bool:
         """Return whether the size of a row of the queue is known."""
         return queue in self._largest
 
     def _found(self, lane: Lane, answer: Rows) -> list[Found]:
-        found = [rows.found(lane, row) for row in answer]
-        self.weigh(lane.queue, found)
-        return found
+        read = [rows.found(lane, row) for row in answer]
+        self.weigh(lane.queue, read)
+        return read
 
     # Deleted rows
 
@@ -161,9 +161,9 @@ class LanePages:
         The bounds of the pieces are cached for the next read.
         """
         direct = [slice_ for slice_ in slices if not self._is_cut(slice_)]
-        answers = iter(self._session.try_read_many([one.call() for one in direct]))
+        answers = iter(self._session.try_read_many([slice_.call() for slice_ in direct]))
         direct_answers: Mapping[int, Rows | DuelineError] = {
-            id(one): next(answers) for one in direct
+            id(slice_): next(answers) for slice_ in direct
         }
         return [self._reading_of(slice_, direct_answers.get(id(slice_))) for slice_ in slices]
 
@@ -187,14 +187,14 @@ class LanePages:
         after, limit = part.page.after, part.page.limit
         cuts = sorted(cut for cut in self._cuts.get(part.lane, ()) if after < cut < part.until)
         ends = [part.until, *reversed(cuts)]  # the next one is the last
-        found: Rows = []
+        read: Rows = []
         is_hopeless = has_failed and not cuts  # tried as a whole: cut first
-        while ends and len(found) < limit:
+        while ends and len(read) < limit:
             until = ends[-1]
-            piece = part._replace(page=Page(after, limit - len(found)), until=until)
+            piece = part._replace(page=Page(after, limit - len(read)), until=until)
             if not is_hopeless:
                 try:
-                    found += self._session.read(*piece.call())
+                    read += self._session.read(*piece.call())
                 except TooManyTombstones:
                     is_hopeless = True
                 else:
@@ -208,27 +208,27 @@ class LanePages:
             if len(self._cuts) > _LANES_MAX:
                 self._cuts.popitem(last=False)
             is_hopeless = False
-        return found
+        return read
 
 
 def _boxes(lanes: Iterable[Lane]) -> Iterator[list[Lane]]:
     """Split lanes into those that one read may return, which reads few other lanes, too."""
     for _, same in groupby(sorted(lanes, key=_box_of), key=lambda lane: _box_of(lane)[:3]):
-        for some in parts_of(same, _BOX_MAX):
-            if len({lane.shard for lane in some}) * len({one.priority for one in some}) <= _BOX_MAX:
-                yield some
+        for box in parts_of(same, _BOX_MAX):
+            if len({lane.shard for lane in box}) * len({lane.priority for lane in box}) <= _BOX_MAX:
+                yield box
             else:
-                for _, alike in groupby(some, key=attrgetter("priority")):
+                for _, alike in groupby(box, key=attrgetter("priority")):
                     yield list(alike)
 
 
 _box_of = attrgetter("queue", "bucket", "tenant", "priority", "shard")
 
 
-def size_of(found: Found) -> int:
+def size_of(row: Found) -> int:
     """Return the size of the columns of a row that may be large, in bytes."""
-    job = found.job
-    return len(job.body) + len(job.opts) + len(job.outcome) + len(job.error) + len(found.stub)
+    job = row.job
+    return len(job.body) + len(job.opts) + len(job.outcome) + len(job.error) + len(row.stub)
 
 
 def _between(after: Key, until: Key) -> list[Key]:

@@ -45,12 +45,12 @@ def find(
     best: dict[JobId, Job] = {}
     left = list(dict.fromkeys(ids))
     for _ in range(LOOKS_MAX):
-        found = _look(session, left)
-        for one in found:
-            job = one.job
-            if not one.stub and (job.id not in best or job.hop > best[job.id].hop):
+        read = _look(session, left)
+        for row in read:
+            job = row.job
+            if not row.stub and (job.id not in best or job.hop > best[job.id].hop):
                 best[job.id] = job
-        stubs = [one for one in found if one.stub]
+        stubs = [row for row in read if row.stub]
         verdicts.carry(stubs)
         left = list(dict.fromkeys(stub.job.id for stub in stubs if stub.job.id not in best))
         if not left:
@@ -90,9 +90,9 @@ def scan_each(
     for queue, place in {place[0].queue: place for place in places}.items():
         if not pages.is_weighed(queue):  # the size of a row says how many may be read
             _read_each(pages, verdicts, [place], until_us, 1)
-    found = _read_each(pages, verdicts, places, until_us, limit)
+    shown = _read_each(pages, verdicts, places, until_us, limit)
     return [
-        found.get(lane) or scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit)
+        shown.get(lane) or scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit)
         for lane, after in places
     ]
 
@@ -117,9 +117,9 @@ def _read_each(
         if not all(part.is_all for part in behind):
             continue
         end = None if first.is_all else key_of(first.found[-1].job)[:2]
-        read = [one for part in (first, *behind) for one in part.found]
+        read = [row for part in (first, *behind) for row in part.found]
         jobs = [job for job in _shown(read, afters[lane], end) if job.at_us <= last_us]
-        stubs += [one for one in read if one.stub]
+        stubs += [row for row in read if row.stub]
         if len(jobs) > limit:
             shown[lane] = JobPage(jobs[:limit], _order(jobs[limit - 1]))
         elif jobs or end is None:
@@ -159,9 +159,9 @@ def scan(
     while True:
         most = skip + limit + 1
         places = _next_places(pages, lane, after=after, until_us=last_us, most=most)[skip:]
-        found, end = _whole(pages, lane, places[:limit])
-        verdicts.carry([one for one in found if one.stub])
-        jobs = _shown(found, after, end)
+        whole, end = _whole(pages, lane, places[:limit])
+        verdicts.carry([row for row in whole if row.stub])
+        jobs = _shown(whole, after, end)
         is_last = not places or (len(places) <= limit and end == places[-1][0])
         if jobs or is_last:
             return JobPage(jobs, None if is_last else end)
@@ -186,9 +186,9 @@ def walk(
         part = Slice(lane, Page(first, size), until=last)
         read = chain.from_iterable(_pages_of(pages, part))
         places = [(key[:2], key) for key, _ in islice(read, skip, skip + limit)]
-        found, end = _whole(pages, lane, places)
-        verdicts.carry([row for row in found if row.stub])
-        jobs = sorted((row.job for row in found if not row.stub), key=key_of)
+        whole, end = _whole(pages, lane, places)
+        verdicts.carry([row for row in whole if row.stub])
+        jobs = sorted((row.job for row in whole if not row.stub), key=key_of)
         is_last = len(places) < limit and (end is None or end == places[-1][0])
         if jobs or is_last or end is None:
             return JobPage(jobs, None if is_last else end)
@@ -253,23 +253,23 @@ def _whole(
     left = list(places)
     while left and size < BYTES_AT_ONCE:
         most = pages.whole_max(lane.queue)
-        some, left = left[:most], left[most:]
-        end = some[-1][0]
-        asked = [(lane, keys) for keys in rows.chunks([key for _, key in some])]
-        found = [one for answer in pages.some(asked) for one in answer]
-        size += sum(map(size_of, found))
-        read += found
+        part, left = left[:most], left[most:]
+        end = part[-1][0]
+        asked = [(lane, keys) for keys in rows.chunks([key for _, key in part])]
+        whole = [row for answer in pages.some(asked) for row in answer]
+        size += sum(map(size_of, whole))
+        read += whole
     return read, end
 
 
-def _shown(found: Iterable[Found], after: Order | None, end: Order | None) -> list[Job]:
+def _shown(read: Iterable[Found], after: Order | None, end: Order | None) -> list[Job]:
     """Return the jobs of a page, by their present sort keys."""
     shown = [
-        one.job
-        for one in found
-        if not one.stub
-        and (after is None or _order(one.job) > after)
-        and (end is None or _order(one.job) <= end)
+        row.job
+        for row in read
+        if not row.stub
+        and (after is None or _order(row.job) > after)
+        and (end is None or _order(row.job) <= end)
     ]
     return sorted(shown, key=_order)
 

@@ -53,15 +53,15 @@ class CassandraRecords:
     def read(self, partition: str, *, after: str | None, limit: int) -> list[Record]:
         """Return records in key order, without expired ones."""
         now_us = self._now_us()
-        found: list[Record] = []
+        records: list[Record] = []
         part = _part(partition)
-        while len(found) < limit:
-            size = limit - len(found)
+        while len(records) < limit:
+            size = limit - len(records)
             if after is None:
                 rows = self._session.read(_READ_ALL, (part, size))
             else:
                 rows = self._session.read(_READ_PAST, (part, after, size))
-            found += [
+            records += [
                 Record(key, version, value)
                 for key, version, value, expires_us in rows
                 if expires_us > now_us
@@ -69,7 +69,7 @@ class CassandraRecords:
             if len(rows) < size:
                 break
             after = rows[-1][0]
-        return found
+        return records
 
     def page_of_all(self, after: str | None, limit: int) -> RecordsPage:
         """Return the records of the next partitions in the order of tokens, without expired ones.
@@ -81,11 +81,11 @@ class CassandraRecords:
         now_us = self._now_us()
         start = TOKEN_MIN if after is None else int(after)
         parts = self._session.read(_PARTS, (start, TOKEN_MAX, _PARTS_A_PAGE))
-        found: list[tuple[str, Put]] = []
+        records: list[tuple[str, Put]] = []
         for _, part in parts:
             rows = self._session.read(_READ_ALL, (part, limit))
             while rows:
-                found += [
+                records += [
                     (part[1:], Put(key, version, value, None, _expiry_of(expires_us)))
                     for key, version, value, expires_us in rows
                     if expires_us > now_us
@@ -93,7 +93,7 @@ class CassandraRecords:
                 if len(rows) < limit:
                     break
                 rows = self._session.read(_READ_PAST, (part, rows[-1][0], limit))
-        return RecordsPage(found, str(parts[-1][0]) if len(parts) == _PARTS_A_PAGE else None)
+        return RecordsPage(records, str(parts[-1][0]) if len(parts) == _PARTS_A_PAGE else None)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""
@@ -151,9 +151,9 @@ class CassandraRecords:
         now_us = self._now_us() if commits else 0
         return self._session.begin_write(
             [
-                [_plain_call(_part(commit.partition), write, now_us) for write in some]
+                [_plain_call(_part(commit.partition), write, now_us) for write in batch]
                 for commit in commits
-                for some in chunks(commit.writes, bytes_of)
+                for batch in chunks(commit.writes, bytes_of)
             ]
         )
 

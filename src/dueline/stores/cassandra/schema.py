@@ -80,15 +80,15 @@ def check(session: CassandraSession) -> str:
     noted = session.read(_NOTED, ("schema",))
     if not noted:
         raise ConfigError(f"{session.place} is set up in part only.", hint=MIGRATE)
-    ((found,),) = noted
-    if found == "1":
+    ((version,),) = noted
+    if version == "1":
         raise SchemaMismatch.too_old(f"{session.place} has schema version 1")
-    if found != str(SCHEMA_VERSION):
+    if version != str(SCHEMA_VERSION):
         raise SchemaMismatch(
-            f"{session.place} has schema version {found}; this dueline uses {SCHEMA_VERSION}.",
+            f"{session.place} has schema version {version}; this dueline uses {SCHEMA_VERSION}.",
             hint="Use the dueline version that made it.",
         )
-    return str(found)
+    return str(version)
 
 
 def _has_keyspace(session: CassandraSession) -> bool:

@@ -262,22 +262,22 @@ class CassandraSession:
         """Read from the system tables of each local node; None for a node without an answer."""
         session = self._connected()
         near = self._near()
-        found: dict[str, Rows | None] = {}
+        answers: dict[str, Rows | None] = {}
         for host, future in [(host, session.execute_async(text, host=host)) for host in near]:
             try:
-                found[host.address] = list(future.result())
+                answers[host.address] = list(future.result())
             except Exception:  # noqa: BLE001
-                found[host.address] = None
-        return found
+                answers[host.address] = None
+        return answers
 
     def centres(self) -> Mapping[str, int]:
         """Return the number of nodes of each data centre."""
         self._connected()
         assert self._cluster is not None
-        found: dict[str, int] = {}
+        nodes: dict[str, int] = {}
         for host in self._cluster.metadata.all_hosts():
-            found[host.datacenter] = found.get(host.datacenter, 0) + 1
-        return found
+            nodes[host.datacenter] = nodes.get(host.datacenter, 0) + 1
+        return nodes
 
     # Statements and answers
 
@@ -330,30 +330,30 @@ class CassandraSession:
         session = self._connected()
         rest = iter(asked)
 
-        def send(one: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future or an error)
+        def send(call: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future or an error)
             try:
-                return session.execute_async(one.statement)
+                return session.execute_async(call.statement)
             except Exception as error:  # noqa: BLE001
                 return translated(error, self.place, is_write=is_write)
 
-        def take(one: _Asked[Outcome], future: Any) -> Outcome | DuelineError:  # noqa: ANN401
+        def take(call: _Asked[Outcome], future: Any) -> Outcome | DuelineError:  # noqa: ANN401
             if isinstance(future, DuelineError):
                 return future
             try:
                 result = future.result()
-                return one.take(tuple(result.column_names or ()), list(result))
+                return call.take(tuple(result.column_names or ()), list(result))
             except MixedUpError as error:
                 return self._mixed_up(error, is_write=is_write)
             except Exception as error:  # noqa: BLE001
                 return translated(error, self.place, is_write=is_write)
 
-        under_way = deque((one, send(one)) for one in islice(rest, IN_FLIGHT_MAX))
+        under_way = deque((call, send(call)) for call in islice(rest, IN_FLIGHT_MAX))
 
         def finish() -> list[Outcome | DuelineError]:
             outcomes: list[Outcome | DuelineError] = []
             while under_way:
                 outcomes.append(take(*under_way.popleft()))
-                under_way.extend((one, send(one)) for one in islice(rest, 1))
+                under_way.extend((call, send(call)) for call in islice(rest, 1))
             return outcomes
 
         return finish

@@ -147,12 +147,12 @@ class Verdicts:
         carried: list[Found] = []
         while waiting:
             batches = [_next_batch(items) for items in waiting.values()]
-            some = _Round(batches)
+            round_ = _Round(batches)
             self._index(batches)
             answers = self._list_and(
-                some.listings(),
-                lambda some=some: self._session.decide_many(  # type: ignore[misc]
-                    [[call for item in batch for call in item.calls()] for batch in some.batches]
+                round_.listings(),
+                lambda round_=round_: self._session.decide_many(  # type: ignore[misc]
+                    [[call for item in batch for call in item.calls()] for batch in round_.batches]
                 ),
             )
             for batch, answer in zip(batches, answers, strict=True):
@@ -171,7 +171,7 @@ class Verdicts:
         for job in decided:
             by_lane.setdefault(job.lane, []).append(job)
         self._session.write(
-            [list(map(rows.erase, some)) for jobs in by_lane.values() for some in rows.chunks(jobs)]
+            [list(map(rows.erase, part)) for jobs in by_lane.values() for part in rows.chunks(jobs)]
         )
         for lane, jobs in by_lane.items():
             self._cursors.learn_all(lane, [(key_of(job), None) for job in jobs])
@@ -193,7 +193,7 @@ class Verdicts:
         for stub, is_unsure in zip(stubs, unsure, strict=True):
             if not is_unsure:
                 by_lane.setdefault(stub.job.lane, []).append(stub)
-        batches = [chunk for some in by_lane.values() for chunk in rows.chunks(some)]
+        batches = [batch for group in by_lane.values() for batch in rows.chunks(group)]
         answers = self._session.decide_many(
             [[rows.drop(stub.job) for stub in batch] for batch in batches]
         )
@@ -214,10 +214,10 @@ class Verdicts:
         by_lane: dict[Lane, list[Job]] = {}
         for job in jobs:
             by_lane.setdefault(job.lane, []).append(job)
-        each = [one for some in by_lane.values() for one in rows.insert_batches(some, write)]
+        each = [batch for group in by_lane.values() for batch in rows.insert_batches(group, write)]
         batches = [
             (
-                [job for some, _ in each[part] for job in some],
+                [job for batch, _ in each[part] for job in batch],
                 [call for _, calls in each[part] for call in calls],
             )
             for part in rows.together([calls for _, calls in each])
@@ -228,14 +228,14 @@ class Verdicts:
             errors = self._session.write_many([calls for _, calls in batches])
             return {
                 (job.lane, key_of(job))
-                for (some, _), error in zip(batches, errors, strict=True)
+                for (batch, _), error in zip(batches, errors, strict=True)
                 if error is not None
-                for job in some
+                for job in batch
             }
 
         failed, unlisted = self._lane_index.acknowledge(listings, insert)
-        for lane, some in by_lane.items():
-            self._cursors.learn_inserts(lane, [(key_of(job), rows.seen(job)) for job in some])
+        for lane, group in by_lane.items():
+            self._cursors.learn_inserts(lane, [(key_of(job), rows.seen(job)) for job in group])
         return [job.lane in unlisted or (job.lane, key_of(job)) in failed for job in jobs]
 
     def _index(self, batches: Sequence[Sequence[_Item]]) -> None:
@@ -314,7 +314,7 @@ class Verdicts:
         status = item.status(present.get(item.key))
         if status is WriteStatus.UNKNOWN:
             # Extended rows keep their tokens, so they do not show whether the batch was applied.
-            others = [one for one in batch if not isinstance(one.verdict, Extend)]
+            others = [other for other in batch if not isinstance(other.verdict, Extend)]
             if not any(
                 other.status(present.get(other.key)) is WriteStatus.OPEN for other in others
             ):

@@ -198,25 +198,25 @@ def chunks(
         for start in range(0, len(items), BATCH_ROWS_MAX):
             yield list(items[start : start + BATCH_ROWS_MAX])
         return
-    some: list[Item] = []
+    batch: list[Item] = []
     size = 0
     for item in items:
         more = bytes_of(item)
-        if some and (len(some) == BATCH_ROWS_MAX or size + more > BATCH_BYTES_MAX):
-            yield some
-            some, size = [], 0
-        some.append(item)
+        if batch and (len(batch) == BATCH_ROWS_MAX or size + more > BATCH_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
         size += more
-    if some:
-        yield some
+    if batch:
+        yield batch
 
 
 def insert_batches(
     jobs: Sequence[Job], write: Callable[[Job], Call]
 ) -> Iterator[tuple[list[Job], list[Call]]]:
     """Split new jobs of one lane into batches, each with its statements."""
-    for some in chunks(jobs, _body_bytes_of):
-        yield some, list(map(write, some))
+    for batch in chunks(jobs, _body_bytes_of):
+        yield batch, list(map(write, batch))
 
 
 def _body_bytes_of(job: Job) -> int:
@@ -274,10 +274,10 @@ def found_each(lanes: Sequence[Lane], rows: Rows) -> dict[Lane, list[Found]]:
     width = len(Lane._fields)
     shards, priorities = {lane.shard for lane in lanes}, {lane.priority for lane in lanes}
     read: dict[Lane, list[Found]] = {lane: [] for lane in lanes}
-    for key, some in groupby(rows, key=itemgetter(slice(width))):
+    for key, group in groupby(rows, key=itemgetter(slice(width))):
         lane = Lane(*key)
         if lane in read:
-            read[lane] += [found(lane, row[width:]) for row in some]
+            read[lane] += [found(lane, row[width:]) for row in group]
         elif (
             lane != lanes[0]._replace(shard=lane.shard, priority=lane.priority)
             or lane.shard not in shards
@@ -400,10 +400,10 @@ def stub_of(verdict: Move, row: Job) -> bytes:
     return pack(([*row.lane], row.pos_us, row.hop, row[_FROM_AT], verdict.listing, *opts))
 
 
-def target_of(found: Found) -> tuple[Job, int]:
+def target_of(row: Found) -> tuple[Job, int]:
     """Return the future row of a stub, and the bucket to list its lane under."""
-    lane, pos_us, hop, cells, listing, *opts = unpack(found.stub)
-    job = Job(Lane(*lane), pos_us, found.job.id, hop, *_kept_values(found.job), *cells)
+    lane, pos_us, hop, cells, listing, *opts = unpack(row.stub)
+    job = Job(Lane(*lane), pos_us, row.job.id, hop, *_kept_values(row.job), *cells)
     return job._replace(opts=opts[0] if opts else job.opts), listing
 
 

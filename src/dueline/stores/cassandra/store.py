@@ -182,12 +182,12 @@ class CassandraStore:
     ) -> Mapping[int, LanePage]:
         """Read the lane lists of several shards, in as many reads as that of one."""
         version = self._settings_version(queue)
-        found = self._lane_storage.read_many(queue, after, until=until_bucket, limit=limit)
+        by_shard = self._lane_storage.read_many(queue, after, until=until_bucket, limit=limit)
         return {
             shard: LanePage(
                 pointers, marks, pointers[-1] if len(pointers) == limit else None, version
             )
-            for shard, (marks, pointers) in found.items()
+            for shard, (marks, pointers) in by_shard.items()
         }
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:

@@ -92,7 +92,7 @@ class CassandraMarks:
         if len(self._buckets) > _BUCKETS_NOTED_MAX:
             self._buckets.clear()
         self._buckets.update(new)
-        batches = [chunk for some in by_bucket.values() for chunk in chunks(some, _bytes_of)]
+        batches = [batch for group in by_bucket.values() for batch in chunks(group, _bytes_of)]
         errors = self._session.write_many([[call for _, call in batch] for batch in batches])
         sure = [True] * len(rows)
         for batch, error in zip(batches, errors, strict=True):
@@ -136,9 +136,9 @@ class CassandraStreams:
         """Read a shard's rows in (at, id) order; only the keys of skipped ones are read."""
         start = _LEAST if after is None else after
         last_us = _LAST_US if until_us is None else until_us
-        found: list[tuple[Any, ...]] = []
+        cells: list[tuple[Any, ...]] = []
         for bucket in self._buckets(StreamShard(stream, shard), start[0], last_us):
-            if len(found) == limit:
+            if len(cells) == limit:
                 break
             if skip:
                 keys = self._session.read(_KEYS, (stream, shard, bucket, *start, last_us, skip))
@@ -146,9 +146,9 @@ class CassandraStreams:
                 start = keys[-1] if keys else start
                 if skip:
                     continue
-            place = (stream, shard, bucket, *start, last_us, limit - len(found))
-            found += self._session.read(_TAIL, place)
-        rows = list(map(Row._make, found))
+            place = (stream, shard, bucket, *start, last_us, limit - len(cells))
+            cells += self._session.read(_TAIL, place)
+        rows = list(map(Row._make, cells))
         return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
     def expire(self, stream: str, shard: int, before_us: int) -> None:

@@ -152,10 +152,10 @@ def _password(written: str, options: Mapping[str, str]) -> str:
 def _hosts(text: str) -> tuple[list[str], int]:
     hosts: list[str] = []
     ports: set[int] = set()
-    for one in text.split(","):
-        host, _, port = one.partition(":")
+    for node in text.split(","):
+        host, _, port = node.partition(":")
         if not host or not (port or "1").isdecimal():
-            raise _bad(f"{one!r} is not a host, or a host and a port.")
+            raise _bad(f"{node!r} is not a host, or a host and a port.")
         hosts.append(host)
         ports |= {int(port)} if port else set()
     if len(ports) > 1:

@@ -151,12 +151,12 @@ class NetworkWakeups:
             self._workers = [worker for worker in self._registered() if worker.address]
 
     def _targets(self, channel: str) -> list[str]:
-        found = [
+        addresses = [
             worker.address
             for worker in (self._workers if self._key else ())
             if channel == worker.name or channel in worker.queues
         ]
-        return found if len(found) <= WORKERS_MAX else random.sample(found, WORKERS_MAX)
+        return addresses if len(addresses) <= WORKERS_MAX else random.sample(addresses, WORKERS_MAX)
 
     def _is_crowded(self, channels: Collection[str]) -> bool:
         """Return whether more workers listen to a channel than a wake-up is sent to."""
@@ -284,21 +284,21 @@ class NetworkListener(NoListener):
             while count < RECEIVED_MAX:
                 message = self._socket.recv(MESSAGE_BYTES_MAX + 1)
                 count += 1
-                one = self._read(message)
-                if one is not None:
+                wakeup = self._read(message)
+                if wakeup is not None:
                     is_useful, self._misses = True, 0
-                    if one not in self._heard:
-                        self._heard.append(one)
+                    if wakeup not in self._heard:
+                        self._heard.append(wakeup)
         self._rests = count > 0 and not is_useful
         if len(self._heard) > WAKEUPS_MAX:
             self._heard = [Wakeup(channel) for channel in self._channels]
 
     def _read(self, message: bytes) -> Wakeup | None:
         body = self._seal.opened(message, self._clock.wall_us())
-        one = None if body is None else read_wakeup(body)
-        if one is None or one.channel not in self._channels:
+        wakeup = None if body is None else read_wakeup(body)
+        if wakeup is None or wakeup.channel not in self._channels:
             return None
-        return one
+        return wakeup
 
 
 class Seal:
