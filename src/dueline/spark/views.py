@@ -73,7 +73,7 @@ def _lake(
     tables = {name: open_table(place, name) for name in DESIGNS}
     tables["bronze"].delta()  # a lake has it
     queries = Spark(spark)
-    frames = {name: queries.frame(one.view()) for name, one in tables.items() if one.exists()}
+    frames = {name: queries.frame(table.view()) for name, table in tables.items() if table.exists()}
     if "silver" in frames:
         asked = {"asked": frames["silver"]}
         for question in QUESTIONS.values():

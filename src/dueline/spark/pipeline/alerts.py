@@ -223,10 +223,10 @@ _STEPS, _TASKS, _SHARDS, _TENANTS = 0b001111, 0b010011, 0b011101, 0b011110
 
 def counted_on_spark(attempts: "DataFrame") -> dict[str, Counted]:
     """Count attempts by queue, on Spark."""
-    found: dict[str, Counted] = {}
+    counts: dict[str, Counted] = {}
     rows = attempts.sparkSession.sql(_COUNTS, attempts=attempts).collect()
     for queue, step, task, shard, tenant, is_failed, kind, number in rows:
-        into = found.setdefault(queue, Counted())
+        into = counts.setdefault(queue, Counted())
         if kind == _STEPS and step >= 0:
             plus(into.latencies, step, number)
         elif kind == _TASKS:
@@ -237,7 +237,7 @@ def counted_on_spark(attempts: "DataFrame") -> dict[str, Counted]:
             plus(into.shards, shard, number)
         elif kind == _TENANTS:
             plus(into.tenants, tenant, number)
-    return found
+    return counts
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def held(to: Place, asked: Asked) -> Archived | None:
 def _in_words(asked: str) -> str:
     """Return a stored request for people."""
     words = asked.replace("since None, ", "").replace("until None", "until its end")
-    return _TIME.sub(lambda found: to_datetime(int(found[0])).isoformat(), words)
+    return _TIME.sub(lambda match: to_datetime(int(match[0])).isoformat(), words)
 
 
 def write(to: Place, bronze: Table, asked: Asked, period: Period, say: Say) -> Archived:
@@ -125,25 +125,25 @@ def verify(place: Place, say: Say) -> list[Check]:
         words = "the archive is incomplete, make it again"
         return [Check("archive is whole", is_good=False, finding=words)]
     system, checks, files = place.open(), [], table.files()
-    for number, one in enumerate(files, 1):
-        checks.append(_file_check(system, one))
+    for number, file in enumerate(files, 1):
+        checks.append(_file_check(system, file))
         say(f"verify: {number} of {len(files)} files")
     words = f"{sum(file.rows for file in files):,} rows in {len(files)} file(s)"
     good = all(check.is_good for check in checks)
     return [*checks, Check("archive is whole", good, words)]
 
 
-def _file_check(system: Any, one: File) -> Check:  # noqa: ANN401  (a file system of Arrow)
-    if system.get_file_info(one.path).size is None:
-        return Check(one.path, is_good=False, finding="it is missing")
-    with system.open_input_stream(one.path) as opened:
+def _file_check(system: Any, file: File) -> Check:  # noqa: ANN401  (a file system of Arrow)
+    if system.get_file_info(file.path).size is None:
+        return Check(file.path, is_good=False, finding="it is missing")
+    with system.open_input_stream(file.path) as opened:
         body = opened.read()
-    if len(body) != one.size:
-        words = f"it is damaged: {len(body):,} bytes, {one.size:,} in the log"
-        return Check(one.path, is_good=False, finding=words)
-    if digest_of(body) not in one.path:
-        return Check(one.path, is_good=False, finding="it is damaged: its digest differs")
-    return Check(one.path, is_good=True, finding=f"{one.rows:,} rows")
+    if len(body) != file.size:
+        words = f"it is damaged: {len(body):,} bytes, {file.size:,} in the log"
+        return Check(file.path, is_good=False, finding=words)
+    if digest_of(body) not in file.path:
+        return Check(file.path, is_good=False, finding="it is damaged: its digest differs")
+    return Check(file.path, is_good=True, finding=f"{file.rows:,} rows")
 
 
 def _tables(bronze: Table, period: Period) -> Iterator[pa.Table]:
@@ -155,17 +155,17 @@ def _tables(bronze: Table, period: Period) -> Iterator[pa.Table]:
     files = [
         file for file in bronze.files() if file.may_hold("at", period.since_us, period.until_us)
     ]
-    some: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     count = 0
     for part in sorted(files, key=lambda file: (str(file.day), file.path)):
         for batch in bronze.view([part]).dataset().to_batches(filter=where, batch_size=_LARGE):
-            some.append(batch)
+            batches.append(batch)
             count += batch.num_rows
             if count >= ROWS_MAX:
-                yield pa.Table.from_batches(some)
-                some, count = [], 0
+                yield pa.Table.from_batches(batches)
+                batches, count = [], 0
     if count:
-        yield pa.Table.from_batches(some)
+        yield pa.Table.from_batches(batches)
 
 
 def _instant(at_us: int) -> pa.Scalar:

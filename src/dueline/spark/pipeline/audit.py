@@ -168,21 +168,20 @@ class Auditor:
         state = AuditState(self._state, self._bronze, known, promises)
         sight = state.look(Duck(), queries, rows, is_full=is_full, rows_max=SMALL)
         self._begins = self._whole_since(whole, since_us, sight.firsts)
-        found = self._confirmed(sight.found, since_us)
-        state.keep(
-            sight, [{**finding, "is_judged": self._is_judged(finding, ALL)} for finding in found]
-        )
+        confirmed = self._confirmed(sight.found, since_us)
+        judged = [{**finding, "is_judged": self._is_judged(finding, ALL)} for finding in confirmed]
+        state.keep(sight, judged)
         if promises.capacities or promises.passed is not None or expected is not None:
             ids = None
             if expected is not None:
                 ids = pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED)
-            all_found = violations(
+            suspected = violations(
                 queries(), self._bronze.view(), living=rows, expected=ids, promises=promises,
                 known=known,
             )  # fmt: skip
-            found = self._confirmed(all_found, since_us)
+            confirmed = self._confirmed(suspected, since_us)
         said = audited(
-            [finding_of(finding) for finding in found],
+            [finding_of(finding) for finding in confirmed],
             has_living=not has_end, has_expected=expected is not None, has_results=False,
             promises=promises, known=known,
         )  # fmt: skip
@@ -206,11 +205,11 @@ class Auditor:
         ]
         for name in names:
             if name not in known:
-                some = get_close_matches(name, known, 5, 0)
+                near = get_close_matches(name, known, 5, 0)
                 raise BadInput(
                     f"No row of the history has the task {name!r:.80}.",
                     hint=f"Check the name, or omit it until such a job exists; tasks: "
-                    f"{', '.join(some)}.",
+                    f"{', '.join(near)}.",
                 )
 
     def _standings(
@@ -255,15 +254,15 @@ class Auditor:
         seeming = sorted({finding["job_id"] for finding in found_all if finding["rule"] in _LOST})
         enqueued_us: dict[str, int] = {}
         for place in range(0, len(seeming), PAGE):
-            some = [job_id for job_id in seeming[place : place + PAGE] if len(job_id) == 2 * 16]
-            rows = self._engine.store.find([JobId(bytes.fromhex(job_id)) for job_id in some])
-            found = zip(some, rows, strict=True)
-            enqueued_us |= {one: row.enqueued_us for one, row in found if row is not None}
+            ids = [job_id for job_id in seeming[place : place + PAGE] if len(job_id) == 2 * 16]
+            rows = self._engine.store.find([JobId(bytes.fromhex(job_id)) for job_id in ids])
+            pairs = zip(ids, rows, strict=True)
+            enqueued_us |= {job_id: row.enqueued_us for job_id, row in pairs if row is not None}
         later = set(self._not_copied()) if seeming else set()
-        ids_later = {one for one, _ in later}
+        ids_later = {job_id for job_id, _ in later}
 
-        def is_lost(one: Mapping[str, Any]) -> bool:
-            job_id, enqueued = one["job_id"], one["enqueued"]
+        def is_lost(finding: Mapping[str, Any]) -> bool:
+            job_id, enqueued = finding["job_id"], finding["enqueued"]
             if enqueued is None:
                 return job_id not in enqueued_us and job_id not in ids_later
             is_new = enqueued >= since_us or (job_id, enqueued) in later
@@ -281,15 +280,16 @@ class Auditor:
                 after = START if copied_us is None else behind(copied_us)
                 rest = RowSlice(queue + HISTORY_SUFFIX, shard, after, (SEALED_US, b""))
                 for page in rows_of(self._engine.store, rest, page=PAGE):
-                    found = batch_of(page)
-                    enqueued = found.column("enqueued").cast(pa.int64())
+                    batch = batch_of(page)
+                    enqueued = batch.column("enqueued").cast(pa.int64())
                     yield from zip(
-                        found.column("job_id").to_pylist(), enqueued.to_pylist(), strict=True
+                        batch.column("job_id").to_pylist(), enqueued.to_pylist(), strict=True
                     )
 
-    def _is_judged(self, one: Mapping[str, Any], period: EnqueuePeriod) -> bool:
+    def _is_judged(self, finding: Mapping[str, Any], period: EnqueuePeriod) -> bool:
         """Return whether a finding is of a job in the tables, and in a period."""
-        return is_inside(period, self._begins, one["job_id"], one["queue"], one["enqueued"])
+        run = finding["job_id"], finding["queue"], finding["enqueued"]
+        return is_inside(period, self._begins, *run)
 
     def _changed_results(self) -> Iterator[Mapping[str, Any]]:
         """Yield jobs whose stored result differs from the one in the history."""

@@ -53,12 +53,12 @@ def audit(
     Returns:
         The findings as mappings, with times in microseconds, and the rules that were applied.
     """
-    found = violations(
+    lines = violations(
         queries, attempts, living=living, expected=expected, results=results, promises=promises,
         known=known,
     )  # fmt: skip
     return audited(
-        [finding_of(line) for line in found],
+        [finding_of(line) for line in lines],
         has_living=living is not None,
         has_expected=expected is not None,
         has_results=results is not None,

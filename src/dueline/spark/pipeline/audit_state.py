@@ -125,16 +125,16 @@ class AuditState:
         size = sum(file.rows for file in files)
         is_small = isinstance(rows, pa.Table) or size <= rows_max
         queries = small if is_small else large()
-        found: list[dict[str, Any]] = []
+        findings: list[dict[str, Any]] = []
         opened: list[dict[str, Any]] = []
-        for some, parts in (
+        for portion, parts in (
             _portions(files) if not low and isinstance(queries, Duck) else [(files, 1)]
         ):
             views = {"rows": rows if parts == 1 and low else Derived(_PART),
-                     "bronze": self._bronze.view(some), "touched": runs}  # fmt: skip
+                     "bronze": self._bronze.view(portion), "touched": runs}  # fmt: skip
             for part in range(parts):
                 values = {"parts": parts, "part": part}
-                found += violations(
+                findings += violations(
                     queries, views["rows"], living=living, known=self._known, others=views,
                     promises=Promises(attempts=self._promises.attempts), more=values,
                 )  # fmt: skip
@@ -144,11 +144,11 @@ class AuditState:
         )
         if runs is not None:
             judged = {(line["job_id"], line["enqueued"]) for line in _lines(runs)}
-            found += [
+            findings += [
                 line for line in _lines(before)
                 if line["kind"] == FINDING and (line["job_id"], line["enqueued"]) not in judged
             ]  # fmt: skip
-        return Sight(found, opened, firsts, size, is_full=not low)
+        return Sight(findings, opened, firsts, size, is_full=not low)
 
     def keep(self, sight: Sight, findings: Collection[Mapping[str, Any]]) -> None:
         """Leave the result to the next audit.
@@ -189,19 +189,19 @@ class AuditState:
 
 def _portions(files: Sequence[File]) -> Iterator[tuple[list[File], int]]:
     """Divide files into days, and in how many parts to read these; a run is of one day."""
-    some: list[File] = []
-    for _, group in groupby(sorted(files, key=lambda one: str(one.day)), key=lambda one: one.day):
+    portion: list[File] = []
+    for _, group in groupby(sorted(files, key=lambda file: str(file.day)), lambda file: file.day):
         day = list(group)
-        if some and sum(file.rows for file in (*some, *day)) > PORTION:
-            yield some, 1
-            some = []
+        if portion and sum(file.rows for file in (*portion, *day)) > PORTION:
+            yield portion, 1
+            portion = []
         rows = sum(file.rows for file in day)
         if rows > PORTION:
             yield day, -(-rows // PORTION)
         else:
-            some += day
-    if some:
-        yield some, 1
+            portion += day
+    if portion:
+        yield portion, 1
 
 
 def _runs_of(new: pa.Table, before: pa.Table) -> pa.Table:

@@ -65,12 +65,12 @@ def begins_of(table: Table, names: Iterable[str]) -> dict[str, int]:
 
 def ends_of(table: Table, engine: Engine, names: Collection[str]) -> dict[str, int]:
     """Return the time up to which all shards of each queue were copied; -1 if one was not."""
-    found = {}
+    ends = {}
     for name in names:
         keys = [key_of(name, shard) for shard in shards.history_shards(engine, name)]
         copied = [table.position(key) for key in keys]
-        found[name] = min((-1 if position is None else position for position in copied), default=-1)
-    return found
+        ends[name] = min((-1 if position is None else position for position in copied), default=-1)
+    return ends
 
 
 def key_of(queue: str, shard: int) -> str:
@@ -140,7 +140,7 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
         for name in names
     }
     _check_same_store(table, engine.store, shards_of)  # before any watermark is raised
-    for name, found in shards_of.items():
+    for name, of_queue in shards_of.items():
         stream = name + HISTORY_SUFFIX
         trimmed = shards.trimmed_of(engine.store, [stream])[stream]
         begin = table.position(BEGIN + name)
@@ -148,23 +148,23 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
             begin = max(period.since_us, *(at_us + 1 for at_us, _ in trimmed.values()), 0)
             made.news[BEGIN + name] = begin
         made.begins[name] = begin
-        for page in found:
-            key = key_of(name, page.shard)
+        for shard in of_queue:
+            key = key_of(name, shard.shard)
             before = table.position(key)
             if before is None:
-                start_us = max(trimmed.get(page.shard, (0, b""))[0], period.since_us)
+                start_us = max(trimmed.get(shard.shard, (0, b""))[0], period.since_us)
                 before = made.news[key] = start_us - 1
-            end_us = shards.close_one(engine.store, page)
+            end_us = shards.close_one(engine.store, shard)
             made.instant_us = min(made.instant_us, end_us)
             if end_us < closable_us:
                 after = behind(end_us)
-                for row in engine.store.tail(stream, page.shard, after=after, limit=1).rows:
+                for row in engine.store.tail(stream, shard.shard, after=after, limit=1).rows:
                     made.held[key] = row.at_us
             if period.until_us:
                 end_us = min(end_us, period.until_us - 1)
             made.ends[key] = max(before, end_us)
             if end_us > before:
-                made.slices.append(RowSlice(stream, page.shard, behind(before), behind(end_us)))
+                made.slices.append(RowSlice(stream, shard.shard, behind(before), behind(end_us)))
     return made
 
 
@@ -188,20 +188,20 @@ def _check_same_store(
     begins, begin_us = begins_of(table, shards_of), period_of(table).since_us
     copied = {
         key: (shard, at_us)
-        for some in shards_of.values()
-        for shard in some
+        for of_queue in shards_of.values()
+        for shard in of_queue
         if (at_us := table.position(key := key_of(shard.name, shard.shard))) is not None
     }
-    for key, (one, at_us) in copied.items():
-        since_us = max(begin_us, begins[one.name])
-        if (row := _row_before(store, one, at_us, since_us)) is not None:
+    for key, (shard, at_us) in copied.items():
+        since_us = max(begin_us, begins[shard.name])
+        if (row := _row_before(store, shard, at_us, since_us)) is not None:
             rows[key] = row
     _expect_rows(table, rows)
-    firsts = {one.name: (one, at_us) for one, at_us in reversed(copied.values())}
-    for one, at_us in firsts.values():  # all shards were closed up to their positions
-        if at_us >= begin_us and _is_older(table, store, one, at_us):
+    firsts = {shard.name: (shard, at_us) for shard, at_us in reversed(copied.values())}
+    for shard, at_us in firsts.values():  # all shards were closed up to their positions
+        if at_us >= begin_us and _is_older(table, store, shard, at_us):
             raise Conflict(
-                f"The tables in {table.place.root} hold the history of {one} up to"
+                f"The tables in {table.place.root} hold the history of {shard} up to"
                 f" {_instant(at_us)}, but the store is older: it was restored from a backup, for"
                 " instance.",
                 hint="Use another folder for what happens from now on. These tables show what had"
@@ -217,9 +217,9 @@ def _expect_rows(table: Table, rows: Mapping[str, Row]) -> None:
     files = [
         file for file in table.files() if any(file.may_hold("at", at_us, at_us) for at_us in times)
     ]
-    found = _ids_at(table.view(files), times)
-    for key, some in ids.items():
-        if not found.issuperset(some):
+    stored = _ids_at(table.view(files), times)
+    for key, row_ids in ids.items():
+        if not stored.issuperset(row_ids):
             raise Conflict(
                 f"The tables in {table.place.root} lack a row of {key} at"
                 f" {_instant(rows[key].at_us)}, up to which they were copied: they hold the"
@@ -235,7 +235,7 @@ def _ids_at(files: Files, times_us: Collection[int]) -> set[str]:
     statistics, and that takes most of the time of a run that finds nothing new.
     """
     system = None if files.system is None else files.system.open()
-    found: set[str] = set()
+    ids: set[str] = set()
     for path in files.paths:
         with _opened(path, system) as file:
             place = file.schema_arrow.get_field_index("at")
@@ -252,8 +252,8 @@ def _ids_at(files: Files, times_us: Collection[int]) -> set[str]:
             rows = file.read_row_groups(groups, columns=["at", "id"])
             ats_us = rows["at"].cast(INSTANT_TYPE).cast(pa.int64()).to_pylist()
             pairs = zip(ats_us, rows["id"].to_pylist(), strict=True)
-            found.update(row_id for at_us, row_id in pairs if at_us in times_us)
-    return found
+            ids.update(row_id for at_us, row_id in pairs if at_us in times_us)
+    return ids
 
 
 @contextmanager
@@ -266,44 +266,44 @@ def _opened(path: str, system: fs.FileSystem | None) -> Iterator[parquet.Parquet
         raise pa.ArrowInvalid(f"{path}: {error}") from error
 
 
-def _row_before(store: Store, one: shards.Shard, until_us: int, since_us: int) -> Row | None:
+def _row_before(store: Store, shard: shards.Shard, until_us: int, since_us: int) -> Row | None:
     """Return a row from the last second up to a time, or from the last minutes; None: no row."""
     for span_us in _NEAR_US:
         after = (max(since_us, until_us - span_us), b"")
         rows = store.tail(
-            one.stream, one.shard, after=after, limit=_NEAR_ROWS, until_us=until_us
+            shard.stream, shard.shard, after=after, limit=_NEAR_ROWS, until_us=until_us
         ).rows
         if rows:
             return rows[-1]
     return None
 
 
-def _is_older(table: Table, store: Store, one: shards.Shard, at_us: int) -> bool:
+def _is_older(table: Table, store: Store, shard: shards.Shard, at_us: int) -> bool:
     """Return whether a shard was closed only up to an earlier time than that of its position.
 
     A shard without a watermark is older if it has rows, but not the last one of the table. Without
     rows it is that of a new store, to which jobs were moved: its history begins later.
     """
-    mark_us = store.close_until(one.stream, one.shard, at_us=NOTHING_CLOSED)
+    mark_us = store.close_until(shard.stream, shard.shard, at_us=NOTHING_CLOSED)
     if mark_us != NOTHING_CLOSED:
         return mark_us < at_us
-    if not store.tail(one.stream, one.shard, after=None, limit=1, until_us=at_us).rows:
+    if not store.tail(shard.stream, shard.shard, after=None, limit=1, until_us=at_us).rows:
         return False
-    is_of = (compute.field("queue") == one.name) & (compute.field("shard") == one.shard)
+    is_of = (compute.field("queue") == shard.name) & (compute.field("shard") == shard.shard)
     copied = table.view().dataset().to_table(["at"], filter=is_of)
     last_us = compute.max(copied["at"].cast(pa.int64())).as_py() or 0
-    last = store.tail(one.stream, one.shard, after=(last_us, b""), limit=1, until_us=last_us)
+    last = store.tail(shard.stream, shard.shard, after=(last_us, b""), limit=1, until_us=last_us)
     return not last.rows
 
 
-def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
+def check_kept(store: Store, made: Plan, parts: Sequence[RowSlice]) -> None:
     """Check that no rows of slices expired before they were copied; called after reading them.
 
     Raises:
         HistoryExpired: Rows expired.
     """
-    trimmed = shards.trimmed_of(store, [shard.stream for shard in some])
-    for part in some:
+    trimmed = shards.trimmed_of(store, [shard.stream for shard in parts])
+    for part in parts:
         name = queue_of(part)
         last = trimmed[part.stream].get(part.shard)
         if last is not None and last > part.after and last[0] >= made.begins[name]:
@@ -328,10 +328,10 @@ def copy(table: Table, store: Store, made: Plan, rows_max: int | None = None) ->
     size = total = 0
     done: dict[str, int] = {}
     while made.slices:
-        one = made.slices[0]
-        key = key_of(queue_of(one), one.shard)
+        part = made.slices[0]
+        key = key_of(queue_of(part), part.shard)
         others = len(pending)
-        for page in rows_of(store, one, page=PAGE):
+        for page in rows_of(store, part, page=PAGE):
             pending.append(batch_of(page))
             size += pending[-1].num_rows
             if size < PORTION:
@@ -345,7 +345,7 @@ def copy(table: Table, store: Store, made: Plan, rows_max: int | None = None) ->
             check_kept(store, made, made.slices[:1])
             written = commit(table, made, write(table, made, rows), done | {key: last_us - 1})
             yield written
-            made.slices[0] = one._replace(after=(last_us, b""))
+            made.slices[0] = part._replace(after=(last_us, b""))
             total, done = total + written, {}
             size = sum(batch.num_rows for batch in pending)
             if rows_max is not None and total >= rows_max:
@@ -396,17 +396,17 @@ def commit(
     return sum(file.rows for file in files)
 
 
-def queue_of(one: RowSlice) -> str:
+def queue_of(part: RowSlice) -> str:
     """Return the queue whose history a slice is of."""
-    return one.stream.removesuffix(HISTORY_SUFFIX)
+    return part.stream.removesuffix(HISTORY_SUFFIX)
 
 
 def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
     """Return rows of a history with the columns of bronze, without the batch."""
     keys = {column.name: history_columns.key_of(column.name) for column in COLUMNS}
-    found = history_columns.columns(rows, frozenset(keys.values()))
+    arrays = history_columns.columns(rows, frozenset(keys.values()))
     columns = [
-        history_columns.shown_column(column.name, found[keys[column.name]]).cast(column.type)
+        history_columns.shown_column(column.name, arrays[keys[column.name]]).cast(column.type)
         for column in COLUMNS
     ]
     return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
@@ -421,10 +421,10 @@ def _split(
     while kept:
         last = kept.pop()
         is_held = compute.equal(last.column("at").cast(pa.int64()), last_us)
-        some = last.filter(is_held)
-        if some.num_rows:
-            held.insert(0, some)
-        if some.num_rows < last.num_rows:
+        rows = last.filter(is_held)
+        if rows.num_rows:
+            held.insert(0, rows)
+        if rows.num_rows < last.num_rows:
             kept.append(last.filter(compute.invert(is_held)))
             break
     return kept, held

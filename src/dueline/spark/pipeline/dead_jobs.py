@@ -72,12 +72,12 @@ def deaths(queries: Queries, silver: View, wanted: Wanted) -> list[Death]:
 def kinds(queues: Queues, deaths: Sequence[Death]) -> list[Kind]:
     """Count deaths by kind, the kinds with most dead jobs first."""
     recorded = Counter(map(_kind_of, deaths))
-    dead = Counter(_kind_of(one) for page in _dead(queues, deaths) for one, _ in page)
-    found = [
+    dead = Counter(_kind_of(death) for page in _dead(queues, deaths) for death, _ in page)
+    counts = [
         Kind(queue, task, error, count, dead[queue, task, error])
         for (queue, task, error), count in recorded.items()
     ]
-    return sorted(found, key=lambda one: (-one.dead, one))
+    return sorted(counts, key=lambda kind: (-kind.dead, kind))
 
 
 def redrive(queues: Queues, deaths: Sequence[Death], say: Callable[[str], None]) -> int:
@@ -95,7 +95,7 @@ def _dead(queues: Queues, deaths: Sequence[Death]) -> Iterator[list[tuple[Death,
         page = deaths[start : start + PAGE]
         rows = queues.engine.store.find([JobId(bytes.fromhex(death.job_id)) for death in page])
         pairs = zip(page, rows, strict=True)
-        yield [(one, row) for one, row in pairs if row is not None and _died_so(one, row)]
+        yield [(death, row) for death, row in pairs if row is not None and _died_so(death, row)]
 
 
 def _died_so(death: Death, row: Job) -> bool:

@@ -191,9 +191,9 @@ class Writer(NamedTuple):
         if folder and self.place.is_local:
             files.create_dir(folder)
         for start in range(0, rows.num_rows, ROWS_MAX):
-            some = rows.slice(start, ROWS_MAX)
+            part = rows.slice(start, ROWS_MAX)
             written = pa.BufferOutputStream()
-            parquet.write_table(some, written, compression="zstd", row_group_size=_GROUP_ROWS)
+            parquet.write_table(part, written, compression="zstd", row_group_size=_GROUP_ROWS)
             body = written.getvalue()
             path = f"{folder}part-{token_hex(8)}-{digest_of(body)}.parquet"
             if self.place.is_local:
@@ -205,10 +205,10 @@ class Writer(NamedTuple):
                 _flush(Path(self.place.root, path))
             lows, highs = {}, {}
             for name in self.design.ranged:
-                ends = compute.min_max(_plain(some.column(name))).as_py()
+                ends = compute.min_max(_plain(part.column(name))).as_py()
                 if ends["min"] is not None:
                     lows[name], highs[name] = ends["min"], ends["max"]
-            yield File(path, body.size, day, some.num_rows, lows, highs)
+            yield File(path, body.size, day, part.num_rows, lows, highs)
 
 
 class Table:
@@ -293,8 +293,8 @@ class Table:
         """Return a position; None if it or the table does not exist."""
         if not self.exists():
             return None
-        found: int | None = self.delta().transaction_version(name)
-        return found
+        position: int | None = self.delta().transaction_version(name)
+        return position
 
     def commit(
         self,
@@ -343,12 +343,12 @@ class Table:
         if not self.exists():
             return []
         # Not by pa.table, which imports pandas.
-        actions = self.delta().get_add_actions(flatten=True)
-        found = pa.RecordBatchReader.from_stream(actions).read_all()
+        added = self.delta().get_add_actions(flatten=True)
+        actions = pa.RecordBatchReader.from_stream(added).read_all()
         if where is not None:
-            found = found.filter(where)
-        columns = {name: _plain(found.column(name)).to_pylist() for name in found.column_names}
-        none = [None] * found.num_rows
+            actions = actions.filter(where)
+        columns = {name: _plain(actions.column(name)).to_pylist() for name in actions.column_names}
+        none = [None] * actions.num_rows
         days = columns.get(f"partition.{DAY}", none)
         ranged = self.design.ranged
         lows = [columns.get(f"min.{name}", none) for name in ranged]
@@ -388,18 +388,18 @@ class Table:
     def optimize(self) -> Mapping[str, int]:
         """Merge small files; no row changes."""
         with _errors(self.place, self.design.name):
-            found = self.delta().optimize.compact()
+            metrics = self.delta().optimize.compact()
         self.refresh()
-        return {"files_before": found["numFilesRemoved"], "files": found["numFilesAdded"]}
+        return {"files_before": metrics["numFilesRemoved"], "files": metrics["numFilesAdded"]}
 
     def vacuum(self, retention_hours: int, *, dry_run: bool = False) -> list[str]:
         """Delete files that the table does not name, older than a number of hours."""
         with _errors(self.place, self.design.name):
-            found = self.delta().vacuum(
+            paths = self.delta().vacuum(
                 retention_hours, dry_run=dry_run, enforce_retention_duration=False, full=True
             )
         self.refresh()
-        return list(found)
+        return list(paths)
 
     def delete_unnamed(self) -> int:
         """Delete all files that the table does not name now; return their number.
@@ -409,13 +409,13 @@ class Table:
         chosen = fs.FileSelector("", recursive=True)
         with _errors(self.place, self.design.name):
             system = self.place.open()
-            found = system.get_file_info(chosen)
+            infos = system.get_file_info(chosen)
             mark = {_CARE: str(time.time_ns())}
             self.delta().alter.set_table_properties(mark, raise_if_not_exists=False)
             self.refresh()
             named = {file.path for file in self.files()}
             unnamed = [
-                info.path for info in found
+                info.path for info in infos
                 if info.type == fs.FileType.File and not info.path.lstrip("/").startswith(_LOG)
                 and info.path.lstrip("/") not in named
             ]  # fmt: skip
@@ -443,9 +443,9 @@ class Table:
     def _check(self, opened: DeltaTable) -> None:
         """Check that a table is ours, and one that this version reads."""
         where = f"{self.place.root}"
-        found = opened.metadata().configuration
-        version = found.get(_VERSION)
-        if version is None or found.get(_NAME) != self.design.name:
+        configuration = opened.metadata().configuration
+        version = configuration.get(_VERSION)
+        if version is None or configuration.get(_NAME) != self.design.name:
             raise LakeCorrupt(
                 f"{where} is not dueline's table {self.design.name}: another program wrote it.",
                 hint="Use another folder.",
@@ -536,12 +536,12 @@ def damage_named() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, FileNotFoundError, _query_error()) as error:
-        found = _FILE.search(str(error))
-        if found is None:
+        match = _FILE.search(str(error))
+        if match is None:
             raise
         state = "missing" if isinstance(error, FileNotFoundError) else "damaged"
         raise LakeCorrupt(
-            f"The file {found[0]} of a table is {state}.",
+            f"The file {match[0]} of a table is {state}.",
             hint="Restore it. Or, unless it is one of bronze or of an archive, delete the folder"
             " of the table: the next `dueline pipeline run` makes the table again.",
         ) from error

@@ -81,27 +81,27 @@ class _Rows(NamedTuple):
 
     def mask(self, rows: pa.Table) -> pa.ChunkedArray:
         """Return which rows they are."""
-        found = (
+        mask = (
             compute.equal(rows["tenant"], self.tenant)
             if self.tenant
             else compute.is_in(rows["job_id"], self.jobs)
         )
         if self.queues:
-            found = compute.and_(found, compute.is_in(rows["queue"], pa.array(self.queues)))
-        return compute.fill_null(found, fill_value=False)
+            mask = compute.and_(mask, compute.is_in(rows["queue"], pa.array(self.queues)))
+        return compute.fill_null(mask, fill_value=False)
 
     def personal(self, rows: pa.Table) -> pa.ChunkedArray:
         """Return which rows are theirs, and hold something personal."""
         known = pa.array(["", FORGOTTEN])
-        found = compute.invert(compute.is_in(rows["error"], known, skip_nulls=False))
-        found = compute.and_(found, compute.is_valid(rows["error"]))
+        mask = compute.invert(compute.is_in(rows["error"], known, skip_nulls=False))
+        mask = compute.and_(mask, compute.is_valid(rows["error"]))
         for name in _REMOVED:
             if name in rows.column_names:
                 is_there = compute.is_valid(rows[name])
                 if name == "limits":
                     is_there = compute.and_(is_there, compute.not_equal(rows[name], ""))
-                found = compute.or_(found, compute.fill_null(is_there, fill_value=False))
-        return compute.and_(found, self.mask(rows))
+                mask = compute.or_(mask, compute.fill_null(is_there, fill_value=False))
+        return compute.and_(mask, self.mask(rows))
 
 
 def forget(

@@ -119,7 +119,7 @@ class Changes(Protocol):
         """Write the new rows of silver to files; return these, and the rows to remove."""
         ...
 
-    def sums(self, one: Sums, values: Mapping[str, Any]) -> pa.Table:
+    def sums(self, sums: Sums, values: Mapping[str, Any]) -> pa.Table:
         """Return what to add to a table of sums."""
         ...
 
@@ -168,11 +168,11 @@ class Increments:
         days: set[str] | None = set()
         if at.get("gold_minute") != at.get("fairness"):
             days = None
-        sums = {name: one for name, one in at.items() if name not in OPERATORS}
+        sums = {name: position for name, position in at.items() if name not in OPERATORS}
         for low in sorted(set(sums.values())):
             if low < last:
-                some = [name for name, position in sums.items() if position == low]
-                self._advance(some, low, say, written, days)
+                behind = [name for name, position in sums.items() if position == low]
+                self._advance(behind, low, say, written, days)
         if "gold_start" in names:
             self._retarget(last, written)
         for name in names:
@@ -229,8 +229,8 @@ class Increments:
             added = [*fresh, *added]
         else:
             target_us = self._target(table)
-            found = changes.sums(SUMS[name], {TARGET: target_us})
-            added, removed = merged(table, SUMS[name], found)
+            rows = changes.sums(SUMS[name], {TARGET: target_us})
+            added, removed = merged(table, SUMS[name], rows)
             if name == "gold_start":
                 positions = {**positions, TARGET: target_us}
         table.commit(added, removed, positions)
@@ -249,9 +249,9 @@ class Increments:
         if (silver.position(BATCH) or 0) != last:
             return  # the next run of all steps does it
         values = {TARGET: self._goal.target_us}
-        found = self._small.counted(SUMS["gold_start"], silver.view(), values)
+        rows = self._small.counted(SUMS["gold_start"], silver.view(), values)
         files = table.files()
-        added = table.writer.write(found)
+        added = table.writer.write(rows)
         table.commit(added, files, {BATCH: last, TARGET: self._goal.target_us})
         written.add("gold_start", added)
 
@@ -263,15 +263,13 @@ class Increments:
         """Compute a table that names errors anew, from silver, whose errors were removed."""
         silver, name = open_table(self._lake, SILVER.name), table.design.name
         if name in SUMS:
-            found = self._small.counted(SUMS[name], silver.view(), {})
+            rows = self._small.counted(SUMS[name], silver.view(), {})
         else:
             sums = self._table(OPERATORS[name][1]).view()
-            found = self._small.queries.run(text_of(name), {"sums": sums}).table(
-                table.design.inside
-            )
+            rows = self._small.queries.run(text_of(name), {"sums": sums}).table(table.design.inside)
         positions = {key: silver.position(key) or 0 for key in (BATCH, INSTANT)}
         table.refresh()
-        table.commit(table.writer.write(found), table.files(), positions)
+        table.commit(table.writer.write(rows), table.files(), positions)
 
     def _operators(self, name: str, last: int, days: set[str] | None, written: Written) -> None:
         """Compute a small table from its sums; `fairness` only for the days that changed."""
@@ -289,26 +287,26 @@ class Increments:
             where = of_days(date.fromisoformat(day) for day in days)
         view = sums.view(sums.files(where))
         values = {"objective": self._goal.objective, **_THRESHOLDS}
-        found = self._small.queries.run(text_of(name), {"sums": view}, values)
+        rows = self._small.queries.run(text_of(name), {"sums": view}, values)
         removed = table.files(where)
-        added = table.writer.write(found.table(design.inside))
+        added = table.writer.write(rows.table(design.inside))
         table.commit(added, removed, positions)
         written.add(name, added)
 
 
 def portions(files: Sequence[File], low: int, last: int, rows_max: int | None) -> Iterator[Portion]:
     """Divide batches into portions of up to a number of rows; a batch is not divided."""
-    ordered = sorted(files, key=lambda one: one.highs.get(BATCH) or last)
-    some: list[File] = []
+    ordered = sorted(files, key=lambda file: file.highs.get(BATCH) or last)
+    portion: list[File] = []
     rows, high = 0, low
-    for place, one in enumerate(ordered):
-        batch = one.highs.get(BATCH) or last
-        is_new = batch != high and some
-        if is_new and rows_max is not None and rows + one.rows > rows_max:
+    for place, file in enumerate(ordered):
+        batch = file.highs.get(BATCH) or last
+        is_new = batch != high and portion
+        if is_new and rows_max is not None and rows + file.rows > rows_max:
             yield Portion(low, high, _holding(files, low, high), rows)
-            some, rows, low = [], 0, high
-        some.append(one)
-        rows += one.rows
+            portion, rows, low = [], 0, high
+        portion.append(file)
+        rows += file.rows
         high = batch
         if place == len(ordered) - 1:
             yield Portion(low, last, _holding(files, low, last), rows)
@@ -343,13 +341,13 @@ def overlapping(bronze: Table, portion: Portion) -> list[File]:
     """Return the files with earlier rows that may be of the runs in a portion."""
     least = compute.field(f"min.{BATCH}")
     days = {date.fromisoformat(str(file.day)) for file in portion.files}
-    found = bronze.files(of_days(days) & (least.is_null() | (least <= portion.low)))
+    before = bronze.files(of_days(days) & (least.is_null() | (least <= portion.low)))
     ranges: dict[str | None, list[File]] = {}
     for file in portion.files:
         ranges.setdefault(file.day, []).append(file)
     return [
         file
-        for file in found
+        for file in before
         if any(
             file.may_hold(
                 "enqueued", new.lows.get("enqueued", 0), new.highs.get("enqueued", NO_END)
@@ -367,8 +365,8 @@ def of_days(days: Iterable[date]) -> compute.Expression:
 def _hit(files: Sequence[File], name: str, instants: Sequence[int]) -> list[File]:
     """Return the files whose range of a column may include one of some times, sorted."""
 
-    def is_hit(one: File) -> bool:
-        low, high = one.lows.get(name), one.highs.get(name)
+    def is_hit(file: File) -> bool:
+        low, high = file.lows.get(name), file.highs.get(name)
         if low is None or high is None:
             return True
         place = bisect_left(instants, low - SLACK_US)
@@ -382,27 +380,27 @@ def _instants(column: pa.ChunkedArray) -> list[int]:
     return sorted(compute.unique(column.cast(INSTANT_TYPE).cast(pa.int64())).to_pylist())
 
 
-def merged(table: Table, sums: Sums, found: pa.Table) -> tuple[list[File], list[File]]:
+def merged(table: Table, sums: Sums, rows: pa.Table) -> tuple[list[File], list[File]]:
     """Add rows to a table of sums; return the new files, and those that they replace.
 
     Only files with the same minutes are replaced, and the last of a day while it is small.
     """
-    if not found.num_rows:
+    if not rows.num_rows:
         return [], []
     names = [*sums.keys, *sums.counts]
     if sums.design.instant:
-        days = set(compute.unique(days_of(found.column("minute"))).to_pylist())
+        days = set(compute.unique(days_of(rows.column("minute"))).to_pylist())
         of_same = table.files(of_days(days))
-        files = _hit(of_same, "minute", _instants(found.column("minute")))
+        files = _hit(of_same, "minute", _instants(rows.column("minute")))
         for day in set(map(str, days)) - {file.day for file in files}:
-            some = [file for file in of_same if file.day == day]
-            last = max(some, key=lambda one: one.highs.get("minute") or 0, default=None)
+            of_day = [file for file in of_same if file.day == day]
+            last = max(of_day, key=lambda file: file.highs.get("minute") or 0, default=None)
             if last is not None and last.rows <= MERGED_ROWS:
                 files.append(last)
     else:
         files = table.files()
-    before = table.view(files).dataset().to_table(columns=names) if files else found.slice(0, 0)
-    both = pa.concat_tables([shaped(before, found.schema), found])
+    before = table.view(files).dataset().to_table(columns=names) if files else rows.slice(0, 0)
+    both = pa.concat_tables([shaped(before, rows.schema), rows])
     total = both.group_by(list(sums.keys), use_threads=False).aggregate(
         [(name, "sum") for name in sums.counts]
     )
@@ -475,15 +473,15 @@ class DuckEngine:
         where = (compute.field(BATCH) <= low) & (at >= first) & (at <= last)
         if runs.num_rows <= _LISTED_MAX:
             where &= compute.is_in(compute.field("job_id"), runs.column("job_id").combine_chunks())
-        found = bronze.view(files).dataset().to_table(columns=list(NEEDED), filter=where)
-        return found.join(runs, list(RUN), join_type="left semi") if found.num_rows else none
+        rows = bronze.view(files).dataset().to_table(columns=list(NEEDED), filter=where)
+        return rows.join(runs, list(RUN), join_type="left semi") if rows.num_rows else none
 
-    def counted(self, one: Sums, silver: Files, values: Mapping[str, Any]) -> pa.Table:
+    def counted(self, sums: Sums, silver: Files, values: Mapping[str, Any]) -> pa.Table:
         """Return a table of sums over all rows of silver."""
         sql = "SELECT *, 1 AS sign FROM silver"
         changes = self.queries.run(sql, {"silver": silver}).batches()
-        return self.queries.run(text_of(one.design.name), {"changes": changes}, values).table(
-            one.design.inside
+        return self.queries.run(text_of(sums.design.name), {"changes": changes}, values).table(
+            sums.design.inside
         )
 
 
@@ -522,12 +520,12 @@ class DuckChanges:
         gone = changes.filter(compute.less(sign, 0)) if self._has_old else changes.slice(0, 0)
         return writer.write(fresh), gone
 
-    def sums(self, one: Sums, values: Mapping[str, Any]) -> pa.Table:
+    def sums(self, sums: Sums, values: Mapping[str, Any]) -> pa.Table:
         """Return what to add to a table of sums."""
-        found = self._queries.run(
-            text_of(one.design.name), {one.source: self._view(one.source)}, values
+        rows = self._queries.run(
+            text_of(sums.design.name), {sums.source: self._view(sums.source)}, values
         )
-        return found.table(one.design.inside)
+        return rows.table(sums.design.inside)
 
     def close(self) -> None:
         """Release what is kept."""

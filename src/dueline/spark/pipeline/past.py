@@ -33,5 +33,5 @@ def count_at(queries: Queries, rows: View, instant_us: int) -> Counter[tuple[str
     """Count the jobs at a time, by queue and state; see `state_at`."""
     views = {"rows": rows, "past": Derived(text_of("past"))}
     sql = "SELECT queue, state, count(*) AS jobs FROM past GROUP BY queue, state"
-    found = lines_of(queries.run(sql, views, {"instant_us": instant_us}))
-    return Counter({(line["queue"], line["state"]): line["jobs"] for line in found})
+    lines = lines_of(queries.run(sql, views, {"instant_us": instant_us}))
+    return Counter({(line["queue"], line["state"]): line["jobs"] for line in lines})

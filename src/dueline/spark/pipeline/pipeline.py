@@ -200,18 +200,18 @@ class Pipeline:
         last_us = min(waiting, default=now_us)
         tables: list[Mapping[str, Any]] = []
         for name in DESIGNS:
-            one = open_table(self._lake, name)
+            opened = open_table(self._lake, name)
             until_us = last_us
-            if one.position(BATCH) != table.position(BATCH):
-                until_us = min(last_us, one.position(INSTANT) or 0)
+            if opened.position(BATCH) != table.position(BATCH):
+                until_us = min(last_us, opened.position(INSTANT) or 0)
             tables.append(
                 {
                     "table": name,
-                    "rows": one.rows(),
-                    "files": len(one.files()),
-                    "last_us": one.position(INSTANT),
+                    "rows": opened.rows(),
+                    "files": len(opened.files()),
+                    "last_us": opened.position(INSTANT),
                     "seconds_behind": max(0, now_us - until_us) // SECOND_US
-                    if one.exists()
+                    if opened.exists()
                     else None,
                 }
             )
@@ -418,8 +418,8 @@ class Pipeline:
         if not isinstance(large, DuckEngine):
             made = large.simulator(rows, period, used, rules, with_hashes=with_hashes)
             return what_if.Prepared(made, capacities, shards, rules.is_far, used.functions)
-        found = what_if.rows_of(self._queries, rows, period, used).table()
-        local = what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
+        attempts = what_if.rows_of(self._queries, rows, period, used).table()
+        local = what_if.LocalSimulator(attempts, rules, say, with_hashes=with_hashes)
         return what_if.Prepared(local, capacities, shards, rules.is_far, used.functions)
 
     @damage_named()
@@ -447,7 +447,7 @@ class Pipeline:
         if self._bronze().exists() or not archives:
             self._rows()
             if not dry_run:
-                increments.run([name for some in TABLES.values() for name in some], say)
+                increments.run([name for names in TABLES.values() for name in names], say)
             names = BRONZE.name, SILVER.name
             tables = {name: open_table(self._lake, name) for name in names}
         tables = {name: table for name, table in tables.items() if table.exists()}
@@ -463,12 +463,12 @@ class Pipeline:
             NotFound: Bronze does not exist.
         """
         self._rows()
-        found: list[Mapping[str, Any]] = []
+        merges: list[Mapping[str, Any]] = []
         for table in self._tables():
             if table.exists():
-                found.append({"table": table.design.name, **table.optimize()})
+                merges.append({"table": table.design.name, **table.optimize()})
                 say(f"optimize: {table.design.name}")
-        return found
+        return merges
 
     def _tables(self) -> list[Table]:
         """Return all tables, with that of the audit."""

@@ -200,8 +200,8 @@ class DuckResult:
         reader = _interruptibly(
             lambda: self._relation.to_arrow_reader(BATCH_ROWS), self._cursor.interrupt
         )
-        found = schema or pa.schema([_spark_field(field) for field in reader.schema])
-        return pa.RecordBatchReader.from_batches(found, self._cast_batches(reader, found))
+        schema = schema or pa.schema([_spark_field(field) for field in reader.schema])
+        return pa.RecordBatchReader.from_batches(schema, self._cast_batches(reader, schema))
 
     def _cast_batches(
         self, reader: pa.RecordBatchReader, schema: pa.Schema
@@ -268,8 +268,8 @@ class SparkResult:
 
     def table(self, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows, which have to fit into the driver."""
-        found = self.frame.toArrow()
-        return found if schema is None else _cast(found, schema)
+        table = self.frame.toArrow()
+        return table if schema is None else _cast(table, schema)
 
 
 class Spark:

@@ -294,14 +294,14 @@ class Report:
         changes: dict[str, Counter[int]] = defaultdict(Counter)
         for line in self._read(_BACKLOG, "flow"):
             changes[f"{line['queue']}/{line['shard']}"][line["bin"]] += line["change"]
-        found = {}
+        counts = {}
         for name, change in sorted(changes.items()):
             held, at_hand = 0, []
             for number in bins.numbers():
                 held += change[number]
                 at_hand.append(max(held, 0))
-            found[name] = at_hand
-        return found
+            counts[name] = at_hand
+        return counts
 
     def _failures(self, causes: Sequence[Line]) -> str:
         rows = [
@@ -362,10 +362,10 @@ def step_text(step: int) -> str:
 
 
 def _sums(lines: Sequence[Line]) -> Counter[int]:
-    found: Counter[int] = Counter()
+    sums: Counter[int] = Counter()
     for line in lines:
-        found[line["step"]] += line["attempts"]
-    return found
+        sums[line["step"]] += line["attempts"]
+    return sums
 
 
 def _failed(lines: Sequence[Line], causes: Sequence[Line]) -> Tile:
@@ -423,8 +423,8 @@ def _percentiles(lines: Sequence[Line], bins: Bins) -> str:
     for line in lines:
         cells[line["bin"]].append(line)
     rows = []
-    for number, some in sorted(cells.items()):
-        steps = _sums(some)
+    for number, of_bin in sorted(cells.items()):
+        steps = _sums(of_bin)
         for name, share in _SHARES:
             step = percentile(steps, share)
             words = f"{bins.label(number)}: {name} {step_text(step)}"

@@ -79,11 +79,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Collect
     if not rows:
         return ""
     kinds = [' class="text"' if place in texts else "" for place in range(len(heads))]
-    head = "".join(f"<th{kind}>{one}</th>" for kind, one in zip(kinds, heads, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{one}</td>' for kind, one in zip(kinds, row, strict=True))}</tr>"
+    head = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, heads, strict=True))
+    lines = [
+        "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True))
         for row in rows
-    )
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 
 

@@ -45,7 +45,7 @@ def latency(lines: Sequence[Mapping[str, Any]]) -> str:
     steps: dict[int, Counter[int]] = defaultdict(Counter)
     for line in lines:
         steps[_place(line["hour"])][line["step"]] += line["attempts"]
-    return _heat({place: 2 ** _tail(one) / 1000 for place, one in steps.items()}, "ms at p99")
+    return _heat({place: 2 ** _tail(counts) / 1000 for place, counts in steps.items()}, "ms at p99")
 
 
 def _place(hour: int) -> int:

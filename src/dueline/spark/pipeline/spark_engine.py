@@ -59,10 +59,10 @@ class SparkEngine:
         tasks = plan_tasks(store, made.slices, size)
         groups = [tasks[start : start + size] for start in range(0, len(tasks), size)]
         ends = dict(made.ends)
-        for some, positions, is_last in whole_groups(groups, ends):
-            work = partial(_copy, url, table.writer, made.batch + 1, some)
-            files = self._tasks(work, len(some))
-            bronze.check_kept(store, made, [shard for task in some for shard in task])
+        for group, positions, is_last in whole_groups(groups, ends):
+            work = partial(_copy, url, table.writer, made.batch + 1, group)
+            files = self._tasks(work, len(group))
+            bronze.check_kept(store, made, [shard for task in group for shard in task])
             count = bronze.commit(table, made, files, positions, is_last=is_last)
             if is_last:
                 made.slices.clear()
@@ -95,8 +95,8 @@ class SparkEngine:
         self, rows: View, period: Period, used: Used, rules: Rules, *, with_hashes: bool
     ) -> "SparkSimulator":
         """Return what simulates the attempts of a period, a run in each task."""
-        found = rows_to_simulate(self.queries, rows, period, used)
-        return SparkSimulator(found.frame, len(set(used.pools.values())), rules,
+        attempts = rows_to_simulate(self.queries, rows, period, used)
+        return SparkSimulator(attempts.frame, len(set(used.pools.values())), rules,
                               with_hashes=with_hashes)  # fmt: skip
 
     def _rows(self, table: Table, files: Sequence[File]) -> DataFrame:
@@ -124,17 +124,17 @@ class SparkSimulator:
         self._rows.count()  # otherwise each run computes the rows
         work = [
             self._rows.mapInArrow(
-                partial(_simulate, self._rules, one, number, self._with_hashes),
+                partial(_simulate, self._rules, simulated, number, self._with_hashes),
                 "run int, outcome binary",
             ).repartition(
                 1
             )  # a stage each: a union of single partitions is one partition, one task
-            for number, one in enumerate(runs)
+            for number, simulated in enumerate(runs)
         ]
-        found: list[list[Outcome]] = [[] for _ in runs]
+        outcomes: list[list[Outcome]] = [[] for _ in runs]
         for number, outcome in reduce(DataFrame.unionByName, work).collect():
-            found[number].append(msgspec.msgpack.decode(outcome, type=Outcome))
-        return [Outcome.joined(some) for some in found]
+            outcomes[number].append(msgspec.msgpack.decode(outcome, type=Outcome))
+        return [Outcome.joined(parts) for parts in outcomes]
 
 
 class SparkChanges:
@@ -152,11 +152,11 @@ class SparkChanges:
         gone = changes.where("sign < 0").toArrow() if self._has_old else pa.table({})
         return self._engine.write(changes.where("sign > 0").drop("sign"), writer), gone
 
-    def sums(self, one: Sums, values: Mapping[str, Any]) -> pa.Table:
+    def sums(self, sums: Sums, values: Mapping[str, Any]) -> pa.Table:
         """Return what to add to a table of sums."""
-        views = {one.source: self._view(one.source)}
-        found = self._engine.queries.run(text_of(one.design.name), views, values)
-        return found.table(one.design.inside)
+        views = {sums.source: self._view(sums.source)}
+        rows = self._engine.queries.run(text_of(sums.design.name), views, values)
+        return rows.table(sums.design.inside)
 
     def close(self) -> None:
         """Release what is kept."""
@@ -209,8 +209,8 @@ def whole_groups(
         yield tasks, dict(ends) if is_last else positions, is_last
 
 
-def _shard_of(one: RowSlice) -> tuple[str, int]:
-    return one.stream, one.shard
+def _shard_of(part: RowSlice) -> tuple[str, int]:
+    return part.stream, part.shard
 
 
 def _copy(
@@ -218,8 +218,8 @@ def _copy(
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Copy the rows of tasks to files of bronze."""
-    for some in numbers:
-        for number in some.column("id").to_pylist():
+    for ids in numbers:
+        for number in ids.column("id").to_pylist():
             with closing(open_existing(url)) as store, collector_paused():
                 rows: list[pa.RecordBatch] = []
                 size = 0

@@ -185,7 +185,7 @@ AUDIT: Final = Design(
 DESIGNS: Final[Mapping[str, Design]] = {
     "bronze": BRONZE,
     "silver": SILVER,
-    **{name: one.design for name, one in SUMS.items()},
+    **{name: sums.design for name, sums in SUMS.items()},
     **{name: design for name, (design, _) in OPERATORS.items()},
 }
 """All tables of a lake, by name."""

@@ -47,7 +47,7 @@ def behind_of(table: Table, engine: Engine, names: Sequence[str]) -> list[Mappin
     """Return up to where each shard was copied, and the number of rows after it."""
     period = period_of(table)
     until_us = period.until_us or NO_END
-    found: list[Mapping[str, Any]] = []
+    lines: list[Mapping[str, Any]] = []
     for queue in names:
         for shard in history_shards(engine, queue):
             copied_us = table.position(key_of(queue, shard))
@@ -55,8 +55,8 @@ def behind_of(table: Table, engine: Engine, names: Sequence[str]) -> list[Mappin
             rows = rows_in(engine.store, queue + HISTORY_SUFFIX, shard, after=(after_us, b""))
             inside = takewhile(lambda row: row.at_us < until_us, rows)
             behind = sum(map(size_of, inside))
-            found.append({"queue": queue, "shard": shard, "copied_us": copied_us, "behind": behind})
-    return found
+            lines.append({"queue": queue, "shard": shard, "copied_us": copied_us, "behind": behind})
+    return lines
 
 
 def verify(
@@ -103,14 +103,14 @@ def _stored(bronze: Table, store: Store, queue: str, shard: int) -> Iterator[pa.
         return
     since_us = period_of(bronze).since_us
     rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
-    some: list[dict[str, Any]] = []
-    for row in takewhile(lambda one: one.at_us <= end_us, rows):
-        some += [{"id": attempt.id.hex(), "at": row.at_us} for attempt in unbundled(row)]
-        if len(some) >= PORTION:
-            yield pa.Table.from_pylist(some, IDS)
-            some = []
-    if some:
-        yield pa.Table.from_pylist(some, IDS)
+    ids: list[dict[str, Any]] = []
+    for row in takewhile(lambda row: row.at_us <= end_us, rows):
+        ids += [{"id": attempt.id.hex(), "at": row.at_us} for attempt in unbundled(row)]
+        if len(ids) >= PORTION:
+            yield pa.Table.from_pylist(ids, IDS)
+            ids = []
+    if ids:
+        yield pa.Table.from_pylist(ids, IDS)
 
 
 def _missing(bronze: Table, queue: str, shard: int, stored: pa.Table, queries: Duck) -> int:
@@ -154,8 +154,8 @@ def _by_day(table: Table, sql: str, queries: Duck, values: Values) -> int:
     for file in table.files():
         days.setdefault(file.day, []).append(file)
     return sum(
-        lines_of(queries.run(sql, {"rows": table.view(some)}, values))[0]["claims"]
-        for some in days.values()
+        lines_of(queries.run(sql, {"rows": table.view(files)}, values))[0]["claims"]
+        for files in days.values()
     )
 
 

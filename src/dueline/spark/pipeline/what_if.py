@@ -84,8 +84,8 @@ def rules_of(engine: Engine, names: Sequence[str]) -> Rules:
         semaphore.capacities(engine.store),
         rate.rates(engine.store),
         weights,
-        {name: one.aging_us for name, one in settings.items() if one.aging_us},
-        {name: one.width_us for name, one in settings.items()},
+        {name: queue.aging_us for name, queue in settings.items() if queue.aging_us},
+        {name: queue.width_us for name, queue in settings.items()},
         engine.store.scope == "network",
     )
 
@@ -153,8 +153,8 @@ def _pools(pairs: Iterable[tuple[str, str]]) -> dict[str, int]:
         queues.add(queue)
         group[root(queue)] = root(f"{SEPARATOR}{worker}")
     roots = {name: root(name) for name in sorted(queues)}
-    numbers = {one: n for n, one in enumerate(dict.fromkeys(roots.values()))}
-    return {name: numbers[one] for name, one in roots.items()}
+    numbers = {top: n for n, top in enumerate(dict.fromkeys(roots.values()))}
+    return {name: numbers[top] for name, top in roots.items()}
 
 
 def capacities_of(used: Used, rules: Rules) -> dict[str, int]:
@@ -179,10 +179,10 @@ def check(settings: Sequence[Changes], used: Used) -> None:
         ):
             for name in names:
                 if name not in known:
-                    some = ", ".join(sorted(filter(None, known))[:5]) or "none"
+                    examples = ", ".join(sorted(filter(None, known))[:5]) or "none"
                     raise BadInput(
                         f"No job of this period has the {what} {name!r:.80}.",
-                        hint=f"Those of the period: {some}.",
+                        hint=f"Those of the period: {examples}.",
                     )
 
 
@@ -225,4 +225,4 @@ class LocalSimulator:
         self._say(f"simulate: {len(tasks)} run(s) of {sum(len(r.kind) for r in self._records):,}"
                   " attempts")  # fmt: skip
         each = [outcomes(record, self._rules, tasks) for record in self._records]
-        return [Outcome.joined(some) for some in zip(*each, strict=True)]
+        return [Outcome.joined(parts) for parts in zip(*each, strict=True)]

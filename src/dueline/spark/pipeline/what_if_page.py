@@ -21,15 +21,15 @@ def page(runs: Sequence[tuple[str, Outcome]], aim: Target) -> str:
         runs: Outcomes by name: what really happened, the replay in force, then settings.
         aim: The target.
     """
-    minutes = [cell[2] for _, one in runs for cell in one.cells]
+    minutes = [cell[2] for _, outcome in runs for cell in outcome.cells]
     bins = Bins(min(minutes) * MINUTE_US, (max(minutes) + 1) * MINUTE_US)
     shown = runs[: len(charts.SERIES)]
-    latencies = {name: one.latencies(aim) for name, one in runs}
+    latencies = {name: outcome.latencies(aim) for name, outcome in runs}
     real, replay, *_ = latencies.values()
     errors = ", ".join(f"{name} {error:+.0%}" for name, error in errors_of(real, replay).items())
     tiles = [
         Tile("Error of the simulation", errors, "replay with the settings in force", None),
-        *(_tile(name, one, aim) for name, one in list(latencies.items())[2:]),
+        *(_tile(name, latency, aim) for name, latency in list(latencies.items())[2:]),
     ]
     parts = [
         section(f"Start latency {name}, by {bins.words}", _lines(shown, place, bins, aim))
@@ -40,18 +40,18 @@ def page(runs: Sequence[tuple[str, Outcome]], aim: Target) -> str:
     return page_of("What if", head, tiles, parts)
 
 
-def _tile(name: str, found: Latencies, aim: Target) -> Tile:
-    is_good = found.late <= 1 - aim.share
-    return Tile(name, f"p99 {_ms(found.p99_us)}", f"{found.late:.2%} start too late", is_good)
+def _tile(name: str, latency: Latencies, aim: Target) -> Tile:
+    is_good = latency.late <= 1 - aim.share
+    return Tile(name, f"p99 {_ms(latency.p99_us)}", f"{latency.late:.2%} start too late", is_good)
 
 
 def _lines(runs: Sequence[tuple[str, Outcome]], place: int, bins: Bins, aim: Target) -> str:
     rows = []
     for name, outcome in runs:
         cells = outcome.by(lambda cell: (cell[2] * MINUTE_US // bins.width_us,), aim)
-        for (number,), found in cells.items():
+        for (number,), latency in cells.items():
             assert isinstance(number, int)
-            latency_us = found[place]
+            latency_us = latency[place]
             rows.append(
                 {
                     **bins.place(number), "kind": name, "n": max(latency_us / 1e6, LEAST_S),
@@ -63,13 +63,13 @@ def _lines(runs: Sequence[tuple[str, Outcome]], place: int, bins: Bins, aim: Tar
 
 
 def _table(latencies: dict[str, Latencies], runs: Sequence[tuple[str, Outcome]]) -> str:
-    used = {name: one.utilisation for name, one in runs}
+    used = {name: outcome.utilisation for name, outcome in runs}
     rows = [
         (
-            escape(name), f"{one.starts:,}", _ms(one.p50_us), _ms(one.p95_us), _ms(one.p99_us),
-            f"{one.late:.2%}", f"{used[name]:.1%}",
+            escape(name), f"{latency.starts:,}", _ms(latency.p50_us), _ms(latency.p95_us),
+            _ms(latency.p99_us), f"{latency.late:.2%}", f"{used[name]:.1%}",
         )
-        for name, one in latencies.items()
+        for name, latency in latencies.items()
     ]  # fmt: skip
     heads = ("setting", "starts", "p50", "p95", "p99", "too late", "utilisation")
     return table(heads, rows, texts=(0,))

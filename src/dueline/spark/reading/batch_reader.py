@@ -40,9 +40,9 @@ Slice = slices.RowSlice | slices.LaneSlice | StatusTable
 class Part(InputPartition):
     """The slices that one Spark task reads."""
 
-    def __init__(self, some: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[Slice]) -> None:
         super().__init__(None)
-        self.slices = some
+        self.slices = slices
 
 
 @in_one_sentence
@@ -83,10 +83,10 @@ class BatchReader(DataSourceReader):
             if self._table in ("shards", "workers"):
                 return [Part([StatusTable(self._table)])]
             if self._table == "jobs":
-                found: Iterable[Sequence[Any]] = self._lanes(engine)
+                groups: Iterable[Sequence[Any]] = self._lanes(engine)
             else:
-                found = self._rows(engine)
-            return [Part(some) for some in found]
+                groups = self._rows(engine)
+            return [Part(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the slices of one task, one batch per page."""
@@ -95,8 +95,8 @@ class BatchReader(DataSourceReader):
         schema = schemas.wanted(self._table, self._schema)
         if isinstance(partition.slices[0], StatusTable):
             with existing_engine(self._url) as engine:
-                some = list(status_tables.rows_of(self._table, engine, self._options))
-            yield schemas.batch_of_values(some, schema, table=self._table)
+                rows = list(status_tables.rows_of(self._table, engine, self._options))
+            yield schemas.batch_of_values(rows, schema, table=self._table)
             return
         how = Reading(self._url, self._table, self._page, self._losses)
         yield from batches(how, partition.slices, schema)
@@ -116,16 +116,16 @@ class BatchReader(DataSourceReader):
         return slices.cut_lanes(engine.store, lanes, self._parts)
 
     def _rows(self, engine: Engine) -> Sequence[Sequence[slices.RowSlice]]:
-        found = [
+        refs = [
             ref
             for ref in stream_shards.chosen(self._options, self._table, engine)
             if self._may_hold("queue", ref.name) and self._may_hold("shard", ref.shard)
         ]
         start, end = self._bounds()
         present_us = engine.store.clock_us()
-        known = stream_shards.trimmed_of(engine.store, [ref.stream for ref in found])
+        known = stream_shards.trimmed_of(engine.store, [ref.stream for ref in refs])
         wholes: list[slices.RowSlice] = []
-        for ref in found:
+        for ref in refs:
             last_us = SEALED_US if ref.is_old else present_us
             until = min(slices.behind(last_us), end.get(str(ref), end[""]))
             after = start.get(str(ref), start[""])
@@ -197,8 +197,8 @@ def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterat
         StoreCorrupt: Rows expired before they were read.
     """
     with closing(open_existing(how.url)) as store, collector_paused():
-        some = [part for part in planned if not isinstance(part, StatusTable)]
-        yield from read(store, how.table, some, schema, losses=how.losses, page=how.page)
+        parts = [part for part in planned if not isinstance(part, StatusTable)]
+        yield from read(store, how.table, parts, schema, losses=how.losses, page=how.page)
 
 
 def moment_us(name: str, text: str) -> int:

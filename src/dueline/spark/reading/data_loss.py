@@ -48,12 +48,12 @@ class Losses:
             self.tell(_words(store, whole, last), hint=_HINT)
         return whole._replace(after=last)
 
-    def was_read(self, store: Store, one: RowSlice) -> None:
+    def was_read(self, store: Store, part: RowSlice) -> None:
         """Report rows of a slice that expired before they were read."""
-        last = trimming.places(store, one.stream).get(one.shard, START)
-        if last > one.after:
-            words = _words(store, one, last)
-            if one.is_asked:
+        last = trimming.places(store, part.stream).get(part.shard, START)
+        if last > part.after:
+            words = _words(store, part, last)
+            if part.is_asked:
                 self.tell(words, hint=_HINT)
             else:
                 _LOG.warning("dataLoss: %s", words)

@@ -78,28 +78,28 @@ def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
     """
     bundled = [row for row in rows if is_bundle(row)]
     singles = [row for row in rows if not is_bundle(row)] if len(bundled) < len(rows) else ()
-    found: dict[str, list[pa.Array]] = {key: [] for key in keys}
+    arrays: dict[str, list[pa.Array]] = {key: [] for key in keys}
     if singles:
-        _add_each(found, singles)
+        _add_each(arrays, singles)
     if bundled:
-        some = _Bundles(bundled)
-        for key, parts in found.items():
-            parts.append(some.column(key))
+        bundles = _Bundles(bundled)
+        for key, parts in arrays.items():
+            parts.append(bundles.column(key))
     return {
         key: parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, pa.array([], TYPES[key])])
-        for key, parts in found.items()
+        for key, parts in arrays.items()
     }
 
 
 # Rows of one event
 
 
-def _add_each(found: dict[str, list[pa.Array]], rows: Sequence[Row]) -> None:
+def _add_each(arrays: dict[str, list[pa.Array]], rows: Sequence[Row]) -> None:
     """Add the cells of rows that hold one event each."""
-    keys = frozenset(found.keys() - _OF_ROW.keys())
+    keys = frozenset(arrays.keys() - _OF_ROW.keys())
     read = _reader(keys)
     read_rows = [_read(read, row) for row in rows] if keys else ()
-    for key, parts in found.items():
+    for key, parts in arrays.items():
         cells = _of_each(rows, key) if key in _OF_ROW else map(attrgetter(key), read_rows)
         parts.append(pa.array(list(cells), TYPES[key]))
 
@@ -177,8 +177,8 @@ class _Bundles:
         """Return the digests of results, "" for none."""
         joined = b"".join(
             [
-                one.digest * many if len(one.digest) == DIGEST_BYTES else one.digest
-                for one, many in zip(self._bundles, self._many, strict=True)
+                bundle.digest * many if len(bundle.digest) == DIGEST_BYTES else bundle.digest
+                for bundle, many in zip(self._bundles, self._many, strict=True)
             ]
         )
         numbers = pa.Array.from_buffers(pa.int64(), self._total, [None, pa.py_buffer(joined)])

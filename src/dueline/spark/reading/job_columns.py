@@ -59,14 +59,14 @@ def batches_of(
     after, until = _place(part.after), _place(part.until)
     different: frozenset[str] = frozenset()
     while True:
-        found = walk_columns(
+        columns = walk_columns(
             store, part.lane, names, after=after, until=until, limit=page, different=different
         )
-        if found.many:
-            yield batch_of(part.lane, found, schema, now_us=now_us)
-        if found.after is None:
+        if columns.many:
+            yield batch_of(part.lane, columns, schema, now_us=now_us)
+        if columns.after is None:
             return
-        after, different = found.after, found.different()
+        after, different = columns.after, columns.different()
 
 
 def _place(position: tuple[int, bytes] | None) -> Place | None:

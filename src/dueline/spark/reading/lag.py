@@ -41,18 +41,18 @@ def lag(query: StreamingQuery) -> Lag:
     Args:
         query: The query.
     """
-    found = Lag()
+    total = Lag()
     progress = query.lastProgress
     for source in progress["sources"] if progress else ():
         latest = source["latestOffset"]
         read = json.loads(latest) if isinstance(latest, str) else latest
         if isinstance(read, dict) and "rowsBehind" in read:
-            found = Lag(
-                found.rows + read["rowsBehind"],
-                max(found.seconds, read["secondsBehind"]),
-                found.is_more or read.get("isMore", False),
+            total = Lag(
+                total.rows + read["rowsBehind"],
+                max(total.seconds, read["secondsBehind"]),
+                total.is_more or read.get("isMore", False),
             )
-    return found
+    return total
 
 
 def lag_of(store: Store, left: Iterable[RowSlice], *, now_us: int) -> Lag:
@@ -62,10 +62,10 @@ def lag_of(store: Store, left: Iterable[RowSlice], *, now_us: int) -> Lag:
     for part in left:
         if part.until <= part.after:
             continue
-        some = first_rows(store, part, max(1, budget))
-        if some:
-            oldest_us = min(oldest_us, some[0].at_us)
-        is_more |= len(some) >= max(1, budget)
-        budget -= len(some)
-        rows += sum(map(size_of, some))
+        unread = first_rows(store, part, max(1, budget))
+        if unread:
+            oldest_us = min(oldest_us, unread[0].at_us)
+        is_more |= len(unread) >= max(1, budget)
+        budget -= len(unread)
+        rows += sum(map(size_of, unread))
     return Lag(rows, round(max(0, now_us - oldest_us) / SECOND_US, 3), is_more)

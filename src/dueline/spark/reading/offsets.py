@@ -62,7 +62,7 @@ def within(places: Mapping[str, Sequence[tuple[int, Position]]], most: int) -> d
         places: Cumulative number of rows and position, by shard.
         most: Maximum number of rows in total, at least 1.
     """
-    shares = shared({name: some[-1][0] for name, some in places.items() if some}, most)
+    shares = shared({name: steps[-1][0] for name, steps in places.items() if steps}, most)
     ends: dict[str, Position] = {}
     size = 0
     for name in sorted(shares, key=lambda name: places[name][0][1]):

@@ -168,9 +168,9 @@ def _pieces(
     """
     skip, steps, is_near_end = first, 0, False
     while True:
-        found = probe(after, skip)
-        if found is not None:
-            size, after = found
+        step = probe(after, skip)
+        if step is not None:
+            size, after = step
             yield skip + 1, size, after
             steps += 1
             if not is_near_end and steps % doubling == 0:
@@ -216,42 +216,42 @@ def first_rows(store: Store, whole: RowSlice, limit: int, *, skip: int = 0) -> S
     return rows[: bisect_right(rows, until, key=_position)]
 
 
-def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
+def rows_of(store: Store, part: RowSlice, *, page: int) -> Iterator[list[Row]]:
     """Yield the rows of a slice in pages; a row that is stored twice is returned once.
 
     Args:
         page: Number of rows of a page, where a bundle counts as its attempts.
     """
-    some: list[Row] = []
+    rows: list[Row] = []
     size = 0
-    for row, many in _sized(store, one, page):
-        some.append(row)
+    for row, many in _sized(store, part, page):
+        rows.append(row)
         size += many
         if size >= page:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
 
-def places_in(store: Store, one: RowSlice, most: int) -> Iterator[tuple[int, Position]]:
+def places_in(store: Store, part: RowSlice, most: int) -> Iterator[tuple[int, Position]]:
     """Yield cumulative counts of rows and their positions, until the count reaches `most`."""
     size = 0
-    for row, many in _sized(store, one, most):
+    for row, many in _sized(store, part, most):
         size += many
         yield size, _position(row)
         if size >= most:
             return
 
 
-def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
+def _sized(store: Store, part: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
     """Yield rows and how many attempts each holds; a row that is stored twice once."""
     seen: set[bytes] = set()
     limit = min(page, ROWS_MAX)
-    after: Position | None = one.after
+    after: Position | None = part.after
     while after is not None:
-        read = store.tail(one.stream, one.shard, after=after, limit=limit, until_us=one.until[0])
-        rows = read.rows[: bisect_right(read.rows, one.until, key=_position)]
+        read = store.tail(part.stream, part.shard, after=after, limit=limit, until_us=part.until[0])
+        rows = read.rows[: bisect_right(read.rows, part.until, key=_position)]
         is_last = len(rows) < len(read.rows) or len(read.rows) < limit
         ids = set(map(_id, rows))
         if len(ids) < len(rows) or not seen.isdisjoint(ids):  # never in transactional stores

@@ -56,13 +56,13 @@ def _with_results(store: Store, ended: pa.Table) -> pa.Table:
     records = [(results.first_of(it), it) for it in results.shared_near(store, starts)]
     firsts = pa.array([first for first, _ in records], pa.string())
     known = frozenset(done.filter(compute.is_in(done, firsts)).to_pylist())
-    found, rest = _matched(ended, _shared([it for first, it in records if first in known]))
+    shared, rest = _matched(ended, _shared([it for first, it in records if first in known]))
     own, rest = _matched(rest, _own(store, rest["job"].to_pylist()))
     missing = rest["job"].filter(compute.equal(rest["outcome"], "done"))
     others = [it for first, it in records if first not in known] if len(missing) else []
     kept = _shared(others)
     kept = kept.filter(compute.is_in(kept["job"], missing.combine_chunks()))
-    return pa.concat_tables([found, own, _matched(rest, kept)[0]])
+    return pa.concat_tables([shared, own, _matched(rest, kept)[0]])
 
 
 def _matched(ended: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -71,12 +71,12 @@ def _matched(ended: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
     places = compute.index_in(ended["job"], kept["job"].combine_chunks())
     values = kept.take(places)
     is_kept = compute.equal(values["ended_us"], ended["ended_us"]).fill_null(False)  # noqa: FBT003
-    found = ended.filter(is_kept)
+    matches = ended.filter(is_kept)
     for name in ("state", "value", "error", "traceback"):
-        found = found.drop_columns([name] if name in found.column_names else [])
-        found = found.append_column(name, values[name].filter(is_kept))
-    names = [_NAMES.get(name, name) for name in found.column_names]
-    return found.rename_columns(names), ended.filter(compute.invert(is_kept))
+        matches = matches.drop_columns([name] if name in matches.column_names else [])
+        matches = matches.append_column(name, values[name].filter(is_kept))
+    names = [_NAMES.get(name, name) for name in matches.column_names]
+    return matches.rename_columns(names), ended.filter(compute.invert(is_kept))
 
 
 _PREFIX: Final = len(results.prefix_of("0" * 2 * ID_BYTES))
@@ -84,20 +84,20 @@ _PREFIX: Final = len(results.prefix_of("0" * 2 * ID_BYTES))
 
 def _shared(records: Sequence[Record]) -> pa.Table:
     """Return the results in shared records, which belong to jobs that are done."""
-    some = [decode(record.value, results.Shared) for record in records]
+    decoded = [decode(record.value, results.Shared) for record in records]
     try:
         numbers = array(
-            "q", b"".join([results.instants(shared.ended_us, shared.many) for shared in some])
+            "q", b"".join([results.instants(shared.ended_us, shared.many) for shared in decoded])
         )
         numbers.byteswap()
         jobs = history_columns.digits_of(
-            bytes.fromhex("".join([shared.job for shared in some])), ID_BYTES
+            bytes.fromhex("".join([shared.job for shared in decoded])), ID_BYTES
         )
     except ValueError as error:
         raise StoreCorrupt(f"A record of shared results is damaged: {error}.") from error
     values = chain.from_iterable(
         repeat(shared.value, shared.many) if isinstance(shared.value, str) else shared.value
-        for shared in some
+        for shared in decoded
     )
     texts = pa.array(list(values), pa.string())
     texts = compute.if_else(compute.equal(texts, ""), None, texts)
@@ -113,9 +113,9 @@ def _own(store: Store, jobs: Sequence[str]) -> pa.Table:
     """Return the results that have records of their own."""
     kept = results.read_own(store, [JobId(bytes.fromhex(job_id)) for job_id in jobs])
     cells = [
-        (job.hex(), one.ended_us, one.state, one.value or None, one.error or None,
-         one.traceback or None)
-        for job, one in kept.items()
+        (job.hex(), outcome.ended_us, outcome.state, outcome.value or None, outcome.error or None,
+         outcome.traceback or None)
+        for job, outcome in kept.items()
     ]  # fmt: skip
     columns = zip(*cells, strict=True) if cells else repeat((), len(_RESULT))
     return pa.table(

@@ -140,12 +140,12 @@ def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
 
 
 def batch_of_values(
-    some: Sequence[Mapping[str, Any]], schema: pa.Schema, *, table: str
+    rows: Sequence[Mapping[str, Any]], schema: pa.Schema, *, table: str
 ) -> pa.RecordBatch:
     """Convert rows, given as values by column, to a batch."""
 
     def make(name: str) -> pa.Array:
-        return pa.array([values.get(name) for values in some], ARROW[table][name])
+        return pa.array([values.get(name) for values in rows], ARROW[table][name])
 
     return batch_of(schema, make)
 
@@ -169,10 +169,10 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
         return batch_of(schema, lambda name: pa.array(cells[name], ARROW["stream"][name]))
     shown = {name: _KIND.get(name, name) for name in schema.names}
     keys = {name: history_columns.key_of(other) for name, other in shown.items()}
-    found = history_columns.columns(rows, frozenset(keys.values()))
+    arrays = history_columns.columns(rows, frozenset(keys.values()))
 
     def make(name: str) -> pa.Array:
-        column = history_columns.shown_column(shown[name], found[keys[name]])
+        column = history_columns.shown_column(shown[name], arrays[keys[name]])
         return column.cast(ARROW[table][name])
 
     return batch_of(schema, make)

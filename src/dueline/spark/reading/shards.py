@@ -47,15 +47,15 @@ def chosen(options: Options, table: str, engine: Engine) -> list[Shard]:
         names = options.names("stream")
         if not names:
             raise BadInput("No stream is named.", hint='Say .option("stream", "clicks").')
-        found = [ref for name in sorted(names) for ref in _of_stream(engine.store, name)]
+        refs = [ref for name in sorted(names) for ref in _of_stream(engine.store, name)]
     else:
-        found = [
+        refs = [
             Shard(name, name + HISTORY_SUFFIX, shard)
             for name in sorted(chosen_queues(options, engine.catalog))
             for shard in history_shards(engine, name)
         ]
     only = options.shards()
-    return [ref for ref in found if only is None or ref.shard in only]
+    return [ref for ref in refs if only is None or ref.shard in only]
 
 
 def history_shards(engine: Engine, name: str) -> range:
@@ -81,24 +81,24 @@ def now_us(store: Store) -> int:
     return store.clock_us() - (0 if store.transactional else GUARD_US)
 
 
-def close(store: Store, some: Sequence[Shard]) -> dict[Shard, int]:
+def close(store: Store, shards: Sequence[Shard]) -> dict[Shard, int]:
     """Raise the watermarks to the present, which freezes rows below; return the watermarks."""
-    return {shard: close_one(store, shard) for shard in some}
+    return {shard: close_one(store, shard) for shard in shards}
 
 
-def close_one(store: Store, one: Shard) -> int:
+def close_one(store: Store, shard: Shard) -> int:
     """Raise a watermark to the present, or to the end in an old shard (rule F5).
 
     A watermark that is later than the present is raised to the last row: the clock was set back,
     and new rows are stored above the watermark until the clock has passed it.
     """
-    at_us = SEALED_US if one.is_old else now_us(store)
-    mark_us = store.close_until(one.stream, one.shard, at_us=at_us)
+    at_us = SEALED_US if shard.is_old else now_us(store)
+    mark_us = store.close_until(shard.stream, shard.shard, at_us=at_us)
     if at_us < mark_us < SEALED_US:
-        above = RowSlice(one.stream, one.shard, behind(mark_us), (SEALED_US, b""))
+        above = RowSlice(shard.stream, shard.shard, behind(mark_us), (SEALED_US, b""))
         last = last_position(store, above)
         if last is not None:
-            return store.close_until(one.stream, one.shard, at_us=last[0])
+            return store.close_until(shard.stream, shard.shard, at_us=last[0])
     return mark_us
 
 

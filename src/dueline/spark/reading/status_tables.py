@@ -48,13 +48,13 @@ def rows_of(table: str, engine: Engine, options: Options) -> Iterator[Values]:
                 yield {**values, "takes_new": not resharding.is_old(settings, values["shard"])}
 
 
-def _worker(one: Presence) -> Values:
-    host, _, rest = one.worker.partition(":")
+def _worker(row: Presence) -> Values:
+    host, _, rest = row.worker.partition(":")
     return {
-        "worker": one.worker, "host": host, "pid": int(rest.partition(":")[0] or 0),
-        "version": one.version, "queues": one.queues, "tasks": one.tasks, "slots": one.slots,
-        "held": one.held, "started": one.started_us, "heartbeat": one.beat_us,
-        "clock_skew_us": one.clock_skew_us,
+        "worker": row.worker, "host": host, "pid": int(rest.partition(":")[0] or 0),
+        "version": row.version, "queues": row.queues, "tasks": row.tasks, "slots": row.slots,
+        "held": row.held, "started": row.started_us, "heartbeat": row.beat_us,
+        "clock_skew_us": row.clock_skew_us,
     }  # fmt: skip
 
 

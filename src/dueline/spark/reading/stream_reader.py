@@ -174,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ref = known[name]
                 whole = RowSlice(ref.stream, ref.shard, after, until)
                 wholes.append(self._losses.planned(store, whole, trimmed_of[ref.stream]))
-            return [Part(some) for some in slices.plan(store, wholes, self._parts)]
+            return [Part(group) for group in slices.plan(store, wholes, self._parts)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark reports one batch when it plans the next."""
@@ -198,19 +198,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shards.chosen(self._options, self._table, engine)
 
     def _first(self, engine: Engine) -> Positions:
-        some = self._shards(engine)
+        refs = self._shards(engine)
         moment = self._options.text("startingTimestamp")
         if self._start == "latest":
-            return {str(ref): behind(us) for ref, us in shards.close(engine.store, some).items()}
+            return {str(ref): behind(us) for ref, us in shards.close(engine.store, refs).items()}
         if moment:
             at_us = moment_us("startingTimestamp", moment)
             if at_us > shards.now_us(engine.store):
                 raise BadInput("startingTimestamp is in the future.", hint='Use "latest".')
-            for ref in some:  # fixes which rows are before the start
+            for ref in refs:  # fixes which rows are before the start
                 engine.store.close_until(ref.stream, ref.shard, at_us=at_us - 1)
-            return {str(ref): (at_us, b"") for ref in some}
-        trimmed_of = shards.trimmed_of(engine.store, [ref.stream for ref in some])
-        earliest = {str(ref): trimmed_of[ref.stream].get(ref.shard, START) for ref in some}
+            return {str(ref): (at_us, b"") for ref in refs}
+        trimmed_of = shards.trimmed_of(engine.store, [ref.stream for ref in refs])
+        earliest = {str(ref): trimmed_of[ref.stream].get(ref.shard, START) for ref in refs}
         if self._start == "earliest":
             return earliest
         try:
@@ -228,10 +228,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the unread rows of shards to read now, and of those that others precede."""
         waiting: dict[str, RowSlice] = {}
         held: dict[str, RowSlice] = {}
-        some = self._shards(engine)
-        read_out = {name for ref in some for name in ref.older} - set(map(str, some))
-        trimmed_of = shards.trimmed_of(engine.store, [ref.stream for ref in some])
-        for ref in some:
+        refs = self._shards(engine)
+        read_out = {name for ref in refs for name in ref.older} - set(map(str, refs))
+        trimmed_of = shards.trimmed_of(engine.store, [ref.stream for ref in refs])
+        for ref in refs:
             after = places.get(str(ref), START)
             whole = RowSlice(ref.stream, ref.shard, after, after)
             if self._losses.fails:  # a warning is logged when the batch is planned
@@ -249,9 +249,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the positions up to which to read."""
         if not most:
             return {name: whole.until for name, whole in waiting.items()}
-        return within(
-            {name: list(slices.places_in(store, one, most)) for name, one in waiting.items()}, most
-        )
+        places = {name: list(slices.places_in(store, part, most)) for name, part in waiting.items()}
+        return within(places, most)
 
     def _is_enough(self, store: Store, waiting: Iterable[RowSlice]) -> bool:
         """Return whether there are as many rows as a batch has at least, or they waited enough."""

@@ -58,15 +58,15 @@ def choose_java(environment: Mapping[str, str] = os.environ) -> Path:
             raise ConfigError(f"JAVA_HOME is {home}, which contains no Java.", hint=HINT)
         _check(java)
         return java
-    found = shutil.which("java", path=environment.get("PATH"))
-    if found is not None:
+    path = shutil.which("java", path=environment.get("PATH"))
+    if path is not None:
         try:
-            _check(Path(found))
+            _check(Path(path))
         except ConfigError:
             if find_spec(_BUNDLED) is None:
                 raise
         else:
-            return Path(found)
+            return Path(path)
     if find_spec(_BUNDLED) is not None and sys.platform != "win32":
         return _bundled(environment)
     raise ConfigError("Spark needs Java, and none was found.", hint=HINT)

@@ -162,14 +162,14 @@ class Options:
         """Return the shards of a list such as `0-3,7`; None for all."""
         if not self.text("shards"):
             return None
-        found: set[int] = set()
+        shards: set[int] = set()
         for part in self.names("shards"):
             match = _RANGE.fullmatch(part)
             last = int(match[2] or match[1]) if match else SHARDS_MAX
             if match is None or last >= SHARDS_MAX:
                 raise BadInput(f"shards={part!r} is malformed.", hint="Use 0-3,7.")
-            found.update(range(int(match[1]), last + 1))
-        return frozenset(found)
+            shards.update(range(int(match[1]), last + 1))
+        return frozenset(shards)
 
     def store(self) -> str:
         """Return the store's URL.

@@ -53,15 +53,16 @@ class ManyRunner(ThreadRunner):
         many = self._many.get(first.job.task)
         if many is None:
             return self._run(slot, first, now_us)
-        some = [first, *self._like(first)]
+        group = [first, *self._like(first)]
         started_us = now_us + self._offset_us
-        refusals = [self._execution.begin(assignment, started_us) for assignment in some]
-        running = [one for one, refusal in zip(some, refusals, strict=True) if refusal is None]
+        refusals = [self._execution.begin(assignment, started_us) for assignment in group]
+        pairs = list(zip(group, refusals, strict=True))
+        running = [assignment for assignment, refusal in pairs if refusal is None]
         endings = iter(run_many(many, self._handlers[first.job.task], running, self._execution))
         ended_us = self._clock.monotonic_us() + self._offset_us
-        for one, refusal in zip(some, refusals, strict=True):
-            ending = self._execution.end(one.job, None, refusal or next(endings))
-            self._ended.append((one.job, ending, started_us, ended_us))
+        for assignment, refusal in pairs:
+            ending = self._execution.end(assignment.job, None, refusal or next(endings))
+            self._ended.append((assignment.job, ending, started_us, ended_us))
         self._wakeup.set()
         return self._clock.monotonic_us()
 
@@ -77,23 +78,23 @@ class ManyRunner(ThreadRunner):
         return like
 
 
-def _is_sound(one: Assignment) -> bool:
-    return not (one.alone or one.job.errors or one.job.crashes)
+def _is_sound(assignment: Assignment) -> bool:
+    return not (assignment.alone or assignment.job.errors or assignment.job.crashes)
 
 
 def run_many(
-    many: Many, handler: Handler, some: Sequence[Assignment], execution: Execution
+    many: Many, handler: Handler, group: Sequence[Assignment], execution: Execution
 ) -> list[Ending]:
     """Call a function with jobs; return the outcome of each."""
     endings: dict[int, Ending] = {}
     rows: list[dict[str, Any]] = []
-    for place, one in enumerate(some):
-        row = contain(_row, one, handler)
+    for place, assignment in enumerate(group):
+        row = contain(_row, assignment, handler)
         if isinstance(row, Raised):  # arguments that do not fit concern only this job
-            endings[place] = execution.ending_of(row.error, handler, one.job)
+            endings[place] = execution.ending_of(row.error, handler, assignment.job)
         else:
             rows.append(row)
-    fit = [one for place, one in enumerate(some) if place not in endings]
+    fit = [assignment for place, assignment in enumerate(group) if place not in endings]
     remaining: Iterator[Ending] = iter(())
     try:
         if fit:
@@ -104,20 +105,22 @@ def run_many(
         remaining = iter(
             [execution.ending_of(error, handler, assignment.job) for assignment in fit]
         )
-    return [endings[place] if place in endings else next(remaining) for place in range(len(some))]
+    return [endings[place] if place in endings else next(remaining) for place in range(len(group))]
 
 
-def _row(one: Assignment, handler: Handler) -> dict[str, Any]:
-    named = handler.arguments.named(*fitting(handler.read, one.job.codec, one.job.body, one.given))
-    return {"job_id": one.job.id.hex(), "attempt": one.job.errors + 1, **named}
+def _row(assignment: Assignment, handler: Handler) -> dict[str, Any]:
+    job = assignment.job
+    arguments = fitting(handler.read, job.codec, job.body, assignment.given)
+    named = handler.arguments.named(*arguments)
+    return {"job_id": job.id.hex(), "attempt": job.errors + 1, **named}
 
 
-def _endings_of(answer: object, some: Sequence[Assignment], handler: Handler) -> list[Ending]:
+def _endings_of(answer: object, group: Sequence[Assignment], handler: Handler) -> list[Ending]:
     """Convert a function's result: nothing, values, or a table with `value` and `error`."""
-    values, errors = _columns(answer, len(some))
+    values, errors = _columns(answer, len(group))
     return [
-        _ending(value, error, one, handler)
-        for value, error, one in zip(values, errors, some, strict=True)
+        _ending(value, error, assignment, handler)
+        for value, error, assignment in zip(values, errors, group, strict=True)
     ]
 
 
@@ -149,12 +152,12 @@ def _plain(column: Any) -> list[Any]:  # noqa: ANN401  (a column of Arrow's, or 
     return column if isinstance(column, list) else list(column.to_pylist())
 
 
-def _ending(value: object, error: object, one: Assignment, handler: Handler) -> Ending:
+def _ending(value: object, error: object, assignment: Assignment, handler: Handler) -> Ending:
     if error is not None:
         return Failed(ROW_FAILED, text_of(error), "", retry=handler.retry.wants(RuntimeError()))
-    if not one.keep:
+    if not assignment.keep:
         return Done(b"")
     try:
-        return Done(encode_result(value, one.job.task))
+        return Done(encode_result(value, assignment.job.task))
     except BadInput as refused:
         return failure(refused, handler)

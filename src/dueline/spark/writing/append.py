@@ -94,10 +94,10 @@ def append_once(
         return False
     schema = _fitting(delta, batch_df)
     write = partial(_write, target, schema, delta.metadata().partition_columns)
-    found = batch_df.select(*schema.names).mapInArrow(write, FILES).collect()
+    files = batch_df.select(*schema.names).mapInArrow(write, FILES).collect()
     for _ in range(ROUNDS_MAX):
         try:
-            commit(delta, found, Transaction(name, batch_id))
+            commit(delta, files, Transaction(name, batch_id))
         except CommitFailedError:
             delta = _opened(target) or delta
             if _has(delta, name, batch_id):
@@ -132,15 +132,15 @@ def _has(delta: DeltaTable, name: str, batch_id: int) -> bool:
 
 def _query_of(batch_df: DataFrame) -> str:
     try:
-        found = batch_df.sparkSession.sparkContext.getLocalProperty(_QUERY)
+        query = batch_df.sparkSession.sparkContext.getLocalProperty(_QUERY)
     except Exception:  # noqa: BLE001  (Spark Connect has no context)
-        found = None
-    if not found:
+        query = None
+    if not query:
         raise BadInput(
             "Spark does not report the query of this batch.",
             hint='Name it: append_once(batch_df, batch_id, table, query="orders").',
         )
-    return str(found)
+    return str(query)
 
 
 def _opened(target: Target) -> DeltaTable | None:
@@ -213,15 +213,15 @@ def _write(
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task to files; yield what the commit has to know of them."""
     files = fs.PyFileSystem(DeltaStorageHandler(target.address, target.options or None))
-    some: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
-            some.append(batch)
-        if sum(batch.num_rows for batch in some) >= ROWS_MAX:
-            yield from _files(files, pa.Table.from_batches(some).cast(schema), parts)
-            some = []
-    if some:
-        yield from _files(files, pa.Table.from_batches(some).cast(schema), parts)
+            pending.append(batch)
+        if sum(batch.num_rows for batch in pending) >= ROWS_MAX:
+            yield from _files(files, pa.Table.from_batches(pending).cast(schema), parts)
+            pending = []
+    if pending:
+        yield from _files(files, pa.Table.from_batches(pending).cast(schema), parts)
 
 
 def _files(files: fs.FileSystem, rows: pa.Table, parts: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -242,9 +242,9 @@ def _files(files: fs.FileSystem, rows: pa.Table, parts: Sequence[str]) -> Iterat
         with files.open_output_stream(path) as out:
             parquet.write_table(chosen.select(inside), out, compression="zstd")
         size = files.get_file_info(path).size
-        found = {"path": quote(path, safe="/=%"), "size": size, "parts": json.dumps(values)}
+        entry = {"path": quote(path, safe="/=%"), "size": size, "parts": json.dumps(values)}
         stats = json.dumps(_stats(chosen.select(inside)))
-        yield pa.RecordBatch.from_pylist([found | {"stats": stats}])
+        yield pa.RecordBatch.from_pylist([entry | {"stats": stats}])
 
 
 def _part(value: object) -> str:

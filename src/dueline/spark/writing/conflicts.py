@@ -27,20 +27,20 @@ are left as they are and counted."""
 def elsewhere(living: Iterable[Job], new_jobs: Mapping[JobId, NewJob]) -> dict[JobId, str]:
     """Return the jobs that are unfinished in another queue than their rows name, with the queue."""
     queues = {row.id: living_queue(row.lane.queue) for row in living}
-    return {one: queue for one, queue in queues.items() if queue != new_jobs[one].queue}
+    return {job_id: queue for job_id, queue in queues.items() if queue != new_jobs[job_id].queue}
 
 
-def reject_elsewhere(found: Mapping[JobId, str]) -> None:
+def reject_elsewhere(queues: Mapping[JobId, str]) -> None:
     """Raise an error if rows have the ids of jobs in another queue.
 
     Raises:
         Conflict: There are such rows.
     """
-    if found:
-        one = min(found)
+    if queues:
+        job_id = min(queues)
         raise Conflict(
-            f"Rows of this write have the ids of jobs in another queue: {len(found)}, such as"
-            f" {one.hex()} in {found[one]}.",
+            f"Rows of this write have the ids of jobs in another queue: {len(queues)}, such as"
+            f" {job_id.hex()} in {queues[job_id]}.",
             hint="Name jobs by dedupe_key or idColumns, which are unique per queue, or make it"
             " part of job_id. onOtherQueue=existing leaves those jobs as they are.",
         )
@@ -75,7 +75,7 @@ def moves(
     """
     if on_conflict not in (EARLIEST, REPLACE):
         return []
-    found = []
+    moved = []
     for row in living:
         if row.fence or row.state != State.WAITING or row.outcome or is_step(row):
             continue
@@ -87,5 +87,5 @@ def moves(
             continue
         change = Change(at_us, new_job.priority if on_conflict == REPLACE else None)
         width_us = engine.catalog.settings(row.lane.queue).width_us
-        found.append(changed(row, change, token=engine.ids.token(), width_us=width_us))
-    return found
+        moved.append(changed(row, change, token=engine.ids.token(), width_us=width_us))
+    return moved

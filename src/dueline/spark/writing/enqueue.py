@@ -47,29 +47,31 @@ class Written(NamedTuple):
         return Written(*map(add, self, other))
 
 
-def split(some: pa.RecordBatch, repeats: Sequence[tuple[JobId, str]]) -> dict[JobId, str]:
+def split(rows: pa.RecordBatch, repeats: Sequence[tuple[JobId, str]]) -> dict[JobId, str]:
     """Return the ids that rows give to jobs of several queues, each with one queue.
 
     Args:
-        some: The rows that become jobs.
+        rows: The rows that become jobs.
         repeats: Ids and queues of rows with the same ids.
     """
-    kept = by_id(some, [one for one, _ in repeats])
-    return {one: queue for one, queue in repeats if queue != kept[one].queue}
+    kept = by_id(rows, [job_id for job_id, _ in repeats])
+    return {job_id: queue for job_id, queue in repeats if queue != kept[job_id].queue}
 
 
 def rows_elsewhere(
-    some: pa.RecordBatch, repeats: Sequence[tuple[JobId, str]], living: Mapping[JobId, str]
+    rows: pa.RecordBatch, repeats: Sequence[tuple[JobId, str]], living: Mapping[JobId, str]
 ) -> int:
     """Count the rows that are skipped because their job is in another queue.
 
     Args:
-        some: The rows that become jobs.
+        rows: The rows that become jobs.
         repeats: Ids and queues of rows with the same ids.
         living: Jobs that are unfinished in another queue than these rows name, with that queue.
     """
-    kept = by_id(some, [one for one, _ in repeats])
-    return len(living) + sum(queue != living.get(one, kept[one].queue) for one, queue in repeats)
+    kept = by_id(rows, [job_id for job_id, _ in repeats])
+    return len(living) + sum(
+        queue != living.get(job_id, kept[job_id].queue) for job_id, queue in repeats
+    )
 
 
 def put_all(
@@ -113,15 +115,15 @@ def put_all(
     )
     done = Written()
     for all_rows in chunks:
-        some, repeats = without_repeats(all_rows)
+        chunk, repeats = without_repeats(all_rows)
         if on_other_queue == REJECT:
-            reject_elsewhere(split(some, repeats))
-        found: dict[JobId, str] = {}
+            reject_elsewhere(split(chunk, repeats))
+        others: dict[JobId, str] = {}
         made: list[Job] = []
         moved: list[Move] = []
 
         def make(ids: Sequence[JobId], enqueued_us: int, dues: Dues) -> Sequence[Job]:
-            rows = only(some, ids)  # noqa: B023  (called at once)
+            rows = only(chunk, ids)  # noqa: B023  (called at once)
             asked = [dues[job_id] for job_id in rows.column("id").to_pylist()] if dues else ()
             settings = engine.catalog.settings
             adopt_needs(engine.catalog, rows)
@@ -130,19 +132,19 @@ def put_all(
 
         def change(living: Sequence[Job], now_us: int) -> Sequence[Move]:
             if on_conflict in (EARLIEST, REPLACE):
-                rows = by_id(some, [job.id for job in living])  # noqa: B023
+                rows = by_id(chunk, [job.id for job in living])  # noqa: B023
                 moved[:] = moves(living, rows, on_conflict, engine=engine, now_us=now_us)  # noqa: B023
             return moved  # noqa: B023
 
         def check(living: Sequence[Job]) -> None:
             if living:
-                found.update(elsewhere(living, by_id(some, [job.id for job in living])))  # noqa: B023
+                others.update(elsewhere(living, by_id(chunk, [job.id for job in living])))  # noqa: B023
             if on_other_queue == REJECT:
-                reject_elsewhere(found)  # noqa: B023
+                reject_elsewhere(others)  # noqa: B023
 
-        ids = some.column("id").to_pylist()
+        ids = chunk.column("id").to_pylist()
         added = ledger.put(ids, make, change, check, now_us=engine.time.earliest_us())
-        skipped = rows_elsewhere(some, repeats, found)
+        skipped = rows_elsewhere(chunk, repeats, others)
         done = done.plus(Written(all_rows.num_rows, added.new, skipped, added.held))
         engine.announce(made)
         engine.wake(map(place_of, moved))

@@ -172,7 +172,7 @@ def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> pa.RecordBatc
         opts = pa.array([_opts(row, given, form) for row in zip(*cells, strict=True)])
         if "needs" in names:
             places = zip(tenants.to_pylist(), opts.to_pylist(), strict=True)
-            tenants = pa.array([tenant_with_needs(name, _needs(some)) for name, some in places])
+            tenants = pa.array([tenant_with_needs(name, _needs(opts)) for name, opts in places])
     ids = pa.array(_ids(batch, form, queues), pa.binary())
     cells = [ids, queues, tasks, codecs, bodies, dues, priorities, tenants, opts, windows]
     return pa.RecordBatch.from_arrays(cells, schema=NEW_JOBS)
@@ -196,36 +196,35 @@ def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         ) from error
 
 
-def in_order(some: pa.RecordBatch) -> pa.RecordBatch:
+def in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Sort new jobs in the order of the store's rows, which makes lookups and inserts faster."""
-    return some.take(pc.sort_indices(some.column("id")))
+    return rows.take(pc.sort_indices(rows.column("id")))
 
 
-def without_repeats(some: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[JobId, str]]]:
+def without_repeats(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[JobId, str]]]:
     """Return sorted new jobs, the last of each id, and the ids and queues of the other rows."""
-    ids = some.column("id")
+    ids = rows.column("id")
     is_last = pc.not_equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1)))
     if pc.all(is_last, min_count=0).as_py():
-        return some, []
+        return rows, []
     kept = pa.concat_arrays([is_last, pa.array([True])])
-    others = some.filter(pc.invert(kept))
+    others = rows.filter(pc.invert(kept))
     left = zip(others.column("id").to_pylist(), others.column("queue").to_pylist(), strict=True)
-    return some.filter(kept), list(left)
+    return rows.filter(kept), list(left)
 
 
-def only(some: pa.RecordBatch, ids: Sequence[JobId]) -> pa.RecordBatch:
+def only(rows: pa.RecordBatch, ids: Sequence[JobId]) -> pa.RecordBatch:
     """Return the new jobs of some ids, in their order."""
-    if len(ids) == some.num_rows:
-        return some
-    return some.filter(pc.is_in(some.column("id"), pa.array(ids, pa.binary())))
+    if len(ids) == rows.num_rows:
+        return rows
+    return rows.filter(pc.is_in(rows.column("id"), pa.array(ids, pa.binary())))
 
 
-def by_id(some: pa.RecordBatch, ids: Sequence[JobId]) -> dict[JobId, NewJob]:
+def by_id(rows: pa.RecordBatch, ids: Sequence[JobId]) -> dict[JobId, NewJob]:
     """Return the rows of some ids."""
     if not ids:
         return {}
-    rows = only(some, ids).select(NewJob._fields).to_pylist()
-    return {row["id"]: NewJob(**row) for row in rows}
+    return {row["id"]: NewJob(**row) for row in only(rows, ids).select(NewJob._fields).to_pylist()}
 
 
 WINDOW: Final = 5
@@ -238,27 +237,27 @@ def chunks_of(
     batches: Iterable[pa.RecordBatch], form: Form, most: int, now_us: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield new jobs of all rows, up to `most` at a time, sorted by id as far as memory allows."""
-    some: list[pa.RecordBatch] = []
+    chunks: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         for place in range(0, batch.num_rows, most):
-            some.append(new_jobs(batch.slice(place, most), form, now_us=now_us))
-            rows, size = rows + some[-1].num_rows, size + some[-1].nbytes
+            chunks.append(new_jobs(batch.slice(place, most), form, now_us=now_us))
+            rows, size = rows + chunks[-1].num_rows, size + chunks[-1].nbytes
             if rows >= most * WINDOW or size >= WINDOW_BYTES_MAX:
-                yield from _sorted(some, most)
-                some, rows, size = [], 0, 0
-    if some:
-        yield from _sorted(some, most)
+                yield from _sorted(chunks, most)
+                chunks, rows, size = [], 0, 0
+    if chunks:
+        yield from _sorted(chunks, most)
 
 
-def _sorted(some: Sequence[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    window = in_order(pa.concat_batches(some))
+def _sorted(chunks: Sequence[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    window = in_order(pa.concat_batches(chunks))
     for place in range(0, window.num_rows, most):
         yield window.slice(place, most)
 
 
 def jobs_of(
-    some: pa.RecordBatch,
+    rows: pa.RecordBatch,
     *,
     now_us: int,
     settings: Callable[[str], QueueSettings],
@@ -267,7 +266,7 @@ def jobs_of(
     """Return jobs with the keys of a job that is enqueued at `now_us`.
 
     Args:
-        some: New jobs, sorted by id.
+        rows: New jobs, sorted by id.
         now_us: The time.
         settings: Returns the settings of a queue.
         dues: Due times in place of those of the data; empty for none.
@@ -275,25 +274,25 @@ def jobs_of(
     Returns:
         Jobs in the order of lanes, and within a lane in the order of rows.
     """
-    if not some.num_rows:
+    if not rows.num_rows:
         return []
-    ids = some.column("id").to_pylist()
-    due_column = some.column("due_us").fill_null(now_us) if not dues else pa.array(dues, pa.int64())
+    ids = rows.column("id").to_pylist()
+    due_column = rows.column("due_us").fill_null(now_us) if not dues else pa.array(dues, pa.int64())
     start_column = pc.max_element_wise(due_column, now_us)
     starts = _each(start_column)
-    if any(some.column("window_us").unique().to_pylist()):
-        windows = some.column("window_us").to_pylist()
+    if any(rows.column("window_us").unique().to_pylist()):
+        windows = rows.column("window_us").to_pylist()
         starts = list(map(spread_us, ids, start_column.to_pylist(), windows))
-    lanes = _lanes(some, ids, starts, settings)
-    tasks, codecs, opts = (_each(some.column(name)) for name in ("task", "codec", "opts"))
-    bodies = some.column("body").to_pylist()
+    lanes = _lanes(rows, ids, starts, settings)
+    tasks, codecs, opts = (_each(rows.column(name)) for name in ("task", "codec", "opts"))
+    bodies = rows.column("body").to_pylist()
     cells = (
         lanes, starts, ids, repeat(0), _each(due_column), repeat(now_us), tasks, codecs, bodies,
         opts, starts, *map(repeat, _UNCLAIMED),
     )  # fmt: skip
-    rows = zip(*cells, strict=False)
+    tuples = zip(*cells, strict=False)
     is_sorted = isinstance(lanes, repeat) and isinstance(starts, repeat)
-    return made(Job, rows if is_sorted else sorted(rows, key=_place_of))
+    return made(Job, tuples if is_sorted else sorted(tuples, key=_place_of))
 
 
 _place_of = itemgetter(0, 1, 2)
@@ -306,14 +305,14 @@ def _each(values: pa.Array) -> Iterable[Any]:
 
 
 def _lanes(
-    some: pa.RecordBatch,
+    rows: pa.RecordBatch,
     ids: Sequence[JobId],
     starts: Iterable[int],
     settings: Callable[[str], QueueSettings],
 ) -> Iterable[Lane]:
     """Return the lane of each job."""
-    queues, priorities, tenants = (_each(some.column(name)) for name in _MIXED)
-    known = {name: settings(name) for name in some.column("queue").unique().to_pylist()}
+    queues, priorities, tenants = (_each(rows.column(name)) for name in _MIXED)
+    known = {name: settings(name) for name in rows.column("queue").unique().to_pylist()}
     counts = {name: queue.shards for name, queue in known.items()}
     widths = {name: queue.width_us for name, queue in known.items()}
     shards: Iterable[int] = repeat(0)
@@ -411,9 +410,9 @@ def _needs(opts: bytes) -> str:
     return text_of(read_options(opts).needs)
 
 
-def adopt_needs(catalog: Catalog, some: pa.RecordBatch) -> None:
+def adopt_needs(catalog: Catalog, rows: pa.RecordBatch) -> None:
     """Name the feature of needs in the store before the first job that has some."""
-    if any(NEEDS_MARK in tenant for tenant in some.column("tenant").unique().to_pylist()):
+    if any(NEEDS_MARK in tenant for tenant in rows.column("tenant").unique().to_pylist()):
         catalog.adopt(NEEDS)
 
 

@@ -130,14 +130,14 @@ class _Sink:
                     on_conflict=self._on_conflict,
                     on_other_queue=self._on_other_queue,
                 )
-        some = [message for message in messages if isinstance(message, Message)]
-        if some:
+        counts = [message for message in messages if isinstance(message, Message)]
+        if counts:
             done = Written()
-            for message in some:
+            for message in counts:
                 done = done.plus(message.done)
             with closing(open_existing(self._url)) as store:
                 expires_us = store.clock_us() + self._keep_us
-                store.commit(WRITES_PARTITION, [_counts(some[0].write, done, expires_us)])
+                store.commit(WRITES_PARTITION, [_counts(counts[0].write, done, expires_us)])
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Keep the jobs that were added, and delete staged files."""

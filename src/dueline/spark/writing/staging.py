@@ -67,8 +67,8 @@ def stage(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int
     handle, path = tempfile.mkstemp(prefix="dueline-", suffix=".arrow")
     try:
         with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, NEW_JOBS) as writer:
-            for some in chunks_of(batches, form, CHUNK, now_us):
-                writer.write_batch(some)
+            for chunk in chunks_of(batches, form, CHUNK, now_us):
+                writer.write_batch(chunk)
     except BaseException:
         Path(path).unlink()
         raise
@@ -77,7 +77,7 @@ def stage(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int
 
 def publish(
     engine: Engine,
-    some: Sequence[Staged],
+    files: Sequence[Staged],
     *,
     counts_commit: Callable[[Written], Commit],
     expires_us: int,
@@ -97,9 +97,9 @@ def publish(
             make that an error. Nothing was added; staged files are deleted.
         StoreUnavailable: Workers claimed the jobs to change again and again. Nothing was added.
     """
-    write, store = some[0].write, engine.store
+    write, store = files[0].write, engine.store
     unique = unique_jobs(engine)
-    all_rows = rows = in_order(_staged_jobs(some))
+    all_rows = rows = in_order(_staged_jobs(files))
     repeats: list[tuple[JobId, str]] = []
     for _ in range(ROUNDS_MAX):
         if record_at(store, STAGED_PARTITION, write) is not None:
@@ -110,21 +110,21 @@ def publish(
         living = [job for job in store.find(ids) if job is not None]
         alive = {job.id for job in living}
         rows_alive = by_id(rows, list(alive))
-        found = elsewhere(living, rows_alive)
+        others = elsewhere(living, rows_alive)
         new = only(rows, [job_id for job_id in ids if job_id not in alive]) if alive else rows
         try:
             if on_other_queue == REJECT:
-                reject_elsewhere(split(rows, repeats) | found)
+                reject_elsewhere(split(rows, repeats) | others)
             if on_conflict == REJECT:
                 reject(alive)
             adopt_needs(engine.catalog, new)
             made = jobs_of(new, now_us=now_us, settings=engine.catalog.settings)
             group = with_keys(unique, made)
         except Conflict:
-            clear(some)
+            clear(files)
             raise
         changes = moves(living, rows_alive, on_conflict, engine=engine, now_us=now_us)
-        skipped = rows_elsewhere(rows, repeats, found)
+        skipped = rows_elsewhere(rows, repeats, others)
         counts = Written(all_rows.num_rows, len(group.jobs), skipped, len(made) - len(group.jobs))
         put = Put(write, engine.ids.token(), encode(all_rows.num_rows), NO_VERSION, expires_us)
         own = Group(changes, (Commit(STAGED_PARTITION, (put,)), counts_commit(counts)))
@@ -137,19 +137,19 @@ def publish(
             f"Workers keep claiming jobs that the write {write} changes.",
             hint="Let Spark run the write again.",
         )
-    clear(some)
+    clear(files)
 
 
-def clear(some: Sequence[Staged]) -> None:
+def clear(files: Sequence[Staged]) -> None:
     """Delete the staged files."""
-    for staged in some:
+    for staged in files:
         with suppress(FileNotFoundError):
             Path(staged.path).unlink()
 
 
-def _staged_jobs(some: Sequence[Staged]) -> pa.RecordBatch:
+def _staged_jobs(files: Sequence[Staged]) -> pa.RecordBatch:
     tables = []
-    for staged in some:
+    for staged in files:
         with pa.ipc.open_file(staged.path) as reader:
             tables.append(reader.read_all())
     (batch,) = pa.concat_tables(tables).combine_chunks().to_batches() or [

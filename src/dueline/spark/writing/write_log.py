@@ -148,17 +148,17 @@ class Ledger:
                 check([row for row in own if row is not None])
             begun = self._begun(fresh)
             again = Added()
-            for key, some in begun.items():
+            for key, of_chunk in begun.items():
                 chunk = self._chunks[key]
-                due = [job_id for job_id in some if job_id in chunk.dues]
+                due = [job_id for job_id in of_chunk if job_id in chunk.dues]
                 jobs = make(due, chunk.now_us, chunk.dues) if due else ()
                 held = self._store_all(jobs)
                 again = Added(again.new + len(due) - held, again.held + held)
             if begun:
-                of_begun = {job_id for some in begun.values() for job_id in some}
+                of_begun = {job_id for of_chunk in begun.values() for job_id in of_chunk}
                 fresh = [job_id for job_id in fresh if job_id not in of_begun]
             rows = self._store.find(fresh)
-            new = [one for one, row in zip(fresh, rows, strict=True) if row is None]
+            new = [job_id for job_id, row in zip(fresh, rows, strict=True) if row is None]
             living = [row for row in rows if row is not None]
             if self._rejects and living:
                 self._read()  # another task of this write may have added them
@@ -209,10 +209,10 @@ class Ledger:
         try:
             if self._store.transactional:
                 put = self._record(key, now_us, ids, NO_VERSION)
-                some = with_keys(self._unique, jobs)
+                group = with_keys(self._unique, jobs)
                 own = Group(changes, (Commit(self._place, (put,)),))
-                is_put = self._store.together([joined([own, some])])[0]
-                stored = len(some.jobs)
+                is_put = self._store.together([joined([own, group])])[0]
+                stored = len(group.jobs)
             else:
                 if changes:  # a rejected change means that a worker has claimed the job
                     self._store.settle(changes)
@@ -249,11 +249,11 @@ class Ledger:
         }
         if not chunk_of:
             return {}
-        found: dict[str, list[JobId]] = {}
+        begun: dict[str, list[JobId]] = {}
         for job_id in ids:
             if job_id in chunk_of:
-                found.setdefault(chunk_of[job_id], []).append(job_id)
-        return found
+                begun.setdefault(chunk_of[job_id], []).append(job_id)
+        return begun
 
     def _read(self) -> None:
         for record in records_in(self._store, self._place, page_size=_PAGE):
@@ -304,5 +304,6 @@ def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:
     dues: dict[JobId, int] = {}
     if not is_whole:
         due_times = (int.from_bytes(entry[_ID:], signed=True) for entry in entries)
-        dues = {one: due_us for one, due_us in zip(ids, due_times, strict=True) if due_us != _ALIVE}
+        pairs = zip(ids, due_times, strict=True)
+        dues = {job_id: due_us for job_id, due_us in pairs if due_us != _ALIVE}
     return Chunk(key, version, int.from_bytes(value[1:_HEAD]), is_whole, ids, dues)
