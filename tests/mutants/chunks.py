@@ -29,4 +29,4 @@ def keys_name_the_first_chunk(patch: Patch) -> None:
 
 
 def earlier_claims_are_given_too(patch: Patch) -> None:
-    change_source(patch, chunk_records, "read", "found.clear()", "pass")
+    change_source(patch, chunk_records, "read", "chunks.clear()", "pass")

@@ -84,13 +84,13 @@ def commits_of(ends: Iterable[End]) -> list[Commit]:
             places.setdefault(kind, []).append(job_id[_SLICE_BYTES:])
             last_us = max(last_us, at_us)
     puts: dict[BatchId, list[Put]] = {}
-    for (begin, hop, state), some in places.items():
+    for (begin, hop, state), tails in places.items():
         marks = bytearray(SLICE // 8)
-        for (place,) in iter_unpack(">H", b"".join(some)):
+        for (place,) in iter_unpack(">H", b"".join(tails)):
             marks[place >> 3] |= 1 << (place & 7)
         put = _put(Kind(begin[PREFIX_BYTES], hop, state), bytes(marks), last_us)
         puts.setdefault(BatchId(begin[:PREFIX_BYTES]), []).append(put)
-    return [Commit(partition_of(batch), some) for batch, some in puts.items()]
+    return [Commit(partition_of(batch), writes) for batch, writes in puts.items()]
 
 
 def _put(kind: Kind, marks: bytes, at_us: int) -> Put:
@@ -107,9 +107,9 @@ def read(records: Records, batch: BatchId, *, after: int = -1) -> Slices:
 
 def join(records: Records, batch: BatchId, now_us: int) -> Slices:
     """Read as `read` does, and join the records of slices that have many."""
-    found = list(_records(records, batch, -1))
+    pairs = list(_records(records, batch, -1))
     by_slice: dict[int, list[tuple[Kind, Record]]] = {}
-    for kind, record in found:
+    for kind, record in pairs:
         by_slice.setdefault(kind.slice, []).append((kind, record))
     for same in by_slice.values():
         if len(same) >= RECORDS_MAX:
@@ -122,7 +122,7 @@ def join(records: Records, batch: BatchId, now_us: int) -> Slices:
             writes: list[Write] = [put._replace(at_us=None) for put in joined]
             writes += [Delete(record.key) for _, record in same if record.key not in kept]
             records.commit(partition_of(batch), writes)
-    return _last_ends(_joined(found))
+    return _last_ends(_joined(pairs))
 
 
 def _records(records: Records, batch: BatchId, after: int) -> Iterable[tuple[Kind, Record]]:
@@ -132,9 +132,9 @@ def _records(records: Records, batch: BatchId, after: int) -> Iterable[tuple[Kin
         yield Kind(int(number), int(hop), state), record
 
 
-def _joined(found: Iterable[tuple[Kind, Record]]) -> Mapping[Kind, int]:
+def _joined(pairs: Iterable[tuple[Kind, Record]]) -> Mapping[Kind, int]:
     joined: dict[Kind, int] = {}
-    for kind, record in found:
+    for kind, record in pairs:
         try:
             marks = int.from_bytes(decompress(record.value), "little")
         except ZlibError as error:
@@ -160,9 +160,9 @@ def _last_ends(joined: Mapping[Kind, int]) -> Slices:
 def ended_in(states: Mapping[str, int]) -> int:
     """Return the bits of all jobs of a slice that have ended."""
     marks = 0
-    for state, some in states.items():
+    for state, bits in states.items():
         if state != AGAIN:
-            marks |= some
+            marks |= bits
     return marks
 
 
@@ -174,9 +174,9 @@ def has_ended(slices: Slices, position: int) -> bool:
 
 def positions_in(number: int, marks: int) -> list[int]:
     """Return the positions of the bits that are set in a slice, in their order."""
-    first, found = number * SLICE, []
+    first, positions = number * SLICE, []
     for place, byte in enumerate(marks.to_bytes((marks.bit_length() + 7) // 8, "little")):
         if byte:
             start = first + 8 * place
-            found += [start + bit for bit in range(8) if byte >> bit & 1]
-    return found
+            positions += [start + bit for bit in range(8) if byte >> bit & 1]
+    return positions

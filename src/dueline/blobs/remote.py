@@ -76,9 +76,9 @@ class RemotePlace:
         def names(files: Any, path: str) -> Sequence[str]:  # noqa: ANN401
             files.invalidate_cache()
             try:
-                found = files.ls(path, detail=False)
+                paths = files.ls(path, detail=False)
             except FileNotFoundError:
                 return ()
-            return sorted(each.rstrip("/").rpartition("/")[2] for each in found)
+            return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
 
         return self._do(names, folder)

@@ -201,16 +201,16 @@ def _collected(run: Activation, key: str, gathered: Gathered) -> Generator[Part,
     part = sum(entry.startswith(note_of(key, "results")) for entry in run.log.entries)
     total = sum(len(item.data) for item in items)
     while len(items) < count and total <= RESULTS_BYTES_MAX:
-        some: list[Item] = []
+        new: list[Item] = []
         size = 0
         for number in range(len(items), min(len(items) + _PART, count)):
-            some.append(_item(run, gathered, number, ends[number][1]))
-            size += len(some[-1].data)
+            new.append(_item(run, gathered, number, ends[number][1]))
+            size += len(new[-1].data)
             if size > _PART_BYTES:
                 break
         note = note_of(key, f"results{part:04}")
-        yield from run.write(note, Head("results", count=len(some)), encode(some))
-        items += some
+        yield from run.write(note, Head("results", count=len(new)), encode(new))
+        items += new
         total += size
         part += 1
     return items

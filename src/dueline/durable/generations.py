@@ -208,8 +208,8 @@ def _copy(engine: Engine, job_id: JobId, job: Job, place: DurablePlace, last: in
     """Copy the records up to a position, and the ends of their calls, for another job."""
     store, new = engine.store, job.id
     kept = continued(place, last, {}).kept
-    for generation, found in kept_records(store, job_id, kept):
-        key, entry = found.key, read_entry(found.value)
+    for generation, record in kept_records(store, job_id, kept):
+        key, entry = record.key, read_entry(record.value)
         if entry.head.codec == BY_ADDRESS:
             copied = expected(engine.blobs, entry.value).copied(entry.value, job)
             entry = entry._replace(value=copied)

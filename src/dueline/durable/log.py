@@ -292,8 +292,8 @@ class Log:
         self._is_kept = settings.tells_all
         for _ in range(_ROUNDS_MAX):
             self.read_us = self._engine.time.latest_us()
-            found = list(records_in(self._engine.store, self._partition, page_size=_PAGE))
-            there = next((record for record in found if record.key == OPENED), None)
+            records = list(records_in(self._engine.store, self._partition, page_size=_PAGE))
+            there = next((record for record in records if record.key == OPENED), None)
             if self._job.fence == 1:
                 if there is not None:  # of a later claim; or this is the first of the job
                     raise claim_lost(AGAIN_US)
@@ -304,7 +304,7 @@ class Log:
             raise claim_lost(AGAIN_US)
         for key, entry in kept_entries(self._engine.store, self._job.id, self._place):
             self._note(key, entry)
-        for record in found:
+        for record in records:
             if record.key != OPENED:
                 self._note(record.key, read_entry(record.value))
 

@@ -73,17 +73,17 @@ class Inbox(NamedTuple):
 
 def read_inbox(records: Records, job_id: JobId) -> Inbox:
     """Read the inbox of a function."""
-    found = list(records_in(records, inbox_of(job_id), page_size=_PAGE))
-    marks = {record.key: record for record in found if record.key.startswith(_TAKEN)}
+    inbox = list(records_in(records, inbox_of(job_id), page_size=_PAGE))
+    marks = {record.key: record for record in inbox if record.key.startswith(_TAKEN)}
     signals = [
         _signal(record, marks.get(_TAKEN + record.key[len(_SIGNAL) :]))
-        for record in found
+        for record in inbox
         if record.key.startswith(_SIGNAL)
     ]
     signals.sort(key=_when_of)
-    values = {record.key: record.value for record in found}
+    values = {record.key: record.value for record in inbox}
     retried, hurried_us = int(values.get(RETRIED, b"-1")), int.from_bytes(values.get(HURRIED, b""))
-    return Inbox(signals, CANCEL in values, retried, hurried_us, not found)
+    return Inbox(signals, CANCEL in values, retried, hurried_us, not inbox)
 
 
 def first_signals(records: Records, job_id: JobId, most: int) -> list[Signal]:

@@ -274,7 +274,7 @@ class _Reader(NamedTuple):
 
 def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> list[RecordedCall]:
     """Return the calls of a log, in their order; compensations last, as they ran."""
-    found = []
+    recorded = []
     running = set() if is_over else reader.running(entries)
     last = 0 if is_over else last_of(entries)
     for key, entry in entries.items():
@@ -284,10 +284,10 @@ def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> l
         if not mark:
             is_last = entry.head.kind in _WAITS and number_of(own) == last
             is_last |= own in running
-            found.append((own, _recorded(reader, own, entries, is_last=is_last)))
+            recorded.append((own, _recorded(reader, own, entries, is_last=is_last)))
         elif note in _NOTES and own not in entries and not is_over:
-            found.append((own, _open(own, note, entry)))
-    newest = dict(sorted(found, key=lambda each: each[1].at_us))
+            recorded.append((own, _open(own, note, entry)))
+    newest = dict(sorted(recorded, key=lambda each: each[1].at_us))
     calls = [newest[own] for own in sorted(newest) if not own.startswith(UNDO)]
     undone = [call for own, call in newest.items() if own.startswith(UNDO)]
     return [*calls, *sorted(undone, key=lambda call: call.at_us)]

@@ -108,21 +108,21 @@ def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry |
     own = (run.place.generation, key)
     while True:
         early, run.inbox = run.inbox, None
-        found = yield from run.blocking(partial(_find, run, early, name, own))
-        if found is None and early is not None:
+        signal = yield from run.blocking(partial(_find, run, early, name, own))
+        if signal is None and early is not None:
             continue  # one may have come since
-        if found is None:
+        if signal is None:
             return None
-        if found.mark is None or (found.mark.generation, found.mark.key) != own:
+        if signal.mark is None or (signal.mark.generation, signal.mark.key) != own:
             mark = Mark(*own, run.job.fence, run.engine.time.latest_us())
-            put = Put(mark_key(found), run.engine.ids.token(), encode(mark), expect=found.version)
+            put = Put(mark_key(signal), run.engine.ids.token(), encode(mark), expect=signal.version)
             commit = partial(run.engine.store.commit, inbox_of(run.job.id), (put,))
             is_marked = yield from run.blocking(commit)
             run.check_after()
             if not is_marked:  # a mark that another process wrote is read again
                 continue
-        head = Head("signal", name, codec=found.codec, source=found.key)
-        return (yield from run.write(key, head, found.value))
+        head = Head("signal", name, codec=signal.codec, source=signal.key)
+        return (yield from run.write(key, head, signal.value))
 
 
 def _find(run: Activation, inbox: Inbox | None, name: str, own: tuple[int, str]) -> Signal | None:

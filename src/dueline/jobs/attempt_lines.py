@@ -53,7 +53,7 @@ def written(engine: Engine, job: Job, ended_us: int, text: str) -> Group:
 
 def read(records: Records, job_id: JobId) -> Sequence[AttemptLines]:
     """Return the lines of a job's attempts, the first first."""
-    return [one for _, one in readable(records, place_of(job_id), AttemptLines)]
+    return [lines for _, lines in readable(records, place_of(job_id), AttemptLines)]
 
 
 def _key(fence: int) -> str:

@@ -28,30 +28,30 @@ def outcomes_at(engine: Engine, batch: BatchId, positions: Sequence[int]) -> dic
 
     positions: growing; a range of up to RANGE is read in a few pages.
     """
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     if positions and len(positions) * _NEAR > positions[-1] - positions[0]:
         first, last = ids_at(batch, (positions[0], positions[-1]))
         for record in results.shared_between(engine.store, first, last):
             for digits, outcome in results.outcomes_in(record):
-                found[int(digits[_POSITION_DIGITS:], 16)] = outcome
-    missing = [position for position in positions if position not in found]
+                outcomes[int(digits[_POSITION_DIGITS:], 16)] = outcome
+    missing = [position for position in positions if position not in outcomes]
     if missing:
         own = results.read_many(engine.store, ids_at(batch, missing))
-        found |= {int.from_bytes(job_id[-3:]): outcome for job_id, outcome in own.items()}
-        missing = [position for position in missing if position not in found]
+        outcomes |= {int.from_bytes(job_id[-3:]): outcome for job_id, outcome in own.items()}
+        missing = [position for position in missing if position not in outcomes]
     if missing:
-        found |= _of_rows(engine, batch, missing)
-    return found
+        outcomes |= _of_rows(engine, batch, missing)
+    return outcomes
 
 
 def _of_rows(engine: Engine, batch: BatchId, positions: Sequence[int]) -> Mapping[int, Outcome]:
     """Return the outcomes in rows: of dead jobs, and of those whose results are being written."""
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     for part in parts_of(positions, _FOUND_AT_ONCE):
         for position, row in zip(part, engine.store.find(ids_at(batch, part)), strict=True):
             if row is not None and row.outcome:
-                found[position] = stored(row).finish.outcome
+                outcomes[position] = stored(row).finish.outcome
             elif row is not None and row.state == State.DEAD:
                 error, traceback = read_epitaph(row.error)
-                found[position] = Outcome("dead", row.at_us, error=error, traceback=traceback)
-    return found
+                outcomes[position] = Outcome("dead", row.at_us, error=error, traceback=traceback)
+    return outcomes

@@ -101,7 +101,7 @@ def _cell(
 
 def _missing(engine: Engine, batch: Batch, rows: Sequence[Job]) -> Sequence[Job]:
     """Return the rows that are neither in the store nor ended (rule I2)."""
-    found = engine.store.find([row.id for row in rows])
-    missing = [row for row, there in zip(rows, found, strict=True) if there is None]
+    present = engine.store.find([row.id for row in rows])
+    missing = [row for row, there in zip(rows, present, strict=True) if there is None]
     ended = ends.read(engine.store, batch.id)  # after the rows: ends are written before they go
     return [row for row in missing if not ends.has_ended(ended, position_of(row.id))]

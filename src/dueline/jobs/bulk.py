@@ -93,8 +93,8 @@ def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Run waiting or dead jobs as soon as possible, page by page."""
     for page in parts_of(rows, PAGE):
         now_us = queues.engine.time.latest_us()
-        some = [row for row in page if status_of(row, now_us) not in _NOT_RETRIED]
-        done = queues.retry_all(some)
+        retried = [row for row in page if status_of(row, now_us) not in _NOT_RETRIED]
+        done = queues.retry_all(retried)
         yield BulkResult(done=done, left=len(page) - done)
 
 

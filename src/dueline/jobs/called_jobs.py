@@ -54,8 +54,8 @@ def copy_end(engine: Engine, place: CallPlace, other: CallPlace) -> None:
 
 def end_of(records: Records, place: CallPlace) -> Outcome | None:
     """Read how a called job ended; None if it has not."""
-    found = record_at(records, _ends_of(place), _key_of(place))
-    return None if found is None else decode(found.value, Outcome)
+    end = record_at(records, _ends_of(place), _key_of(place))
+    return None if end is None else decode(end.value, Outcome)
 
 
 def has_end(records: Records, parent: Job) -> bool:
@@ -72,10 +72,10 @@ def ends_of(records: Records, place: CallPlace, *, after: int = 0) -> Iterator[t
     """
     begin = f"{place.key}/"
     first = f"{begin}{after:05}"
-    for found in records_in(records, _ends_of(place), after=first, page_size=_ENDS_A_PAGE):
-        if not found.key.startswith(begin):
+    for end in records_in(records, _ends_of(place), after=first, page_size=_ENDS_A_PAGE):
+        if not end.key.startswith(begin):
             return
-        yield int(found.key[len(begin) :]), decode(found.value, Outcome)
+        yield int(end.key[len(begin) :]), decode(end.value, Outcome)
 
 
 def has_ended(records: Records, place: CallPlace) -> bool:

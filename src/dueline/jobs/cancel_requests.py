@@ -105,14 +105,14 @@ def inbox(records: Records, worker: str) -> Sequence[Record]:
 
 def claims_in(inbox: Iterable[Record]) -> dict[Claim, bool]:
     """Return the claims whose end is requested in an inbox, as `of_worker`."""
-    found = {}
+    claims = {}
     for record in inbox:
         if is_request(record) or is_awaited(record):
             continue
         job_id, _, fence = record.key.partition("/")
         claim = Claim(JobId(bytes.fromhex(job_id)), int(fence))
-        found[claim] = record.value == _BY_FORCE
-    return found
+        claims[claim] = record.value == _BY_FORCE
+    return claims
 
 
 def note(records: Records, worker: str, claims: Iterable[Claim]) -> None:

@@ -93,25 +93,25 @@ def read(
     Where a later claim has emitted, those of earlier ones are omitted. limit: number of records.
     """
     partition = _partition_of(job_id)
-    found: list[StoredChunk] = []
+    chunks: list[StoredChunk] = []
     for record in records.read(partition, after=after and _key(after), limit=limit):
         stored, fence = decode(record.value, _Chunks), _place_of(record.key).fence
-        if found and found[-1].place.fence < fence:
-            found.clear()
+        if chunks and chunks[-1].place.fence < fence:
+            chunks.clear()
         for number, data in enumerate(stored.chunks, stored.first):
             place = ChunkPlace(fence, number)
             if after is None or place > after:
-                found.append(StoredChunk(place, stored.attempt, stored.at_us, data))
-    return found
+                chunks.append(StoredChunk(place, stored.attempt, stored.at_us, data))
+    return chunks
 
 
 def read_last(records: Records, job_id: JobId, most: int) -> Sequence[StoredChunk]:
     """Return the last chunks, in order, up to `most`; a job has at most some MiB of them."""
     last: deque[StoredChunk] = deque(maxlen=most)
     place = None
-    while found := read(records, job_id, place, limit=RECORDS_A_PAGE):
-        last.extend(found)
-        place = found[-1].place
+    while chunks := read(records, job_id, place, limit=RECORDS_A_PAGE):
+        last.extend(chunks)
+        place = chunks[-1].place
     return [chunk for chunk in last if place is not None and chunk.place.fence == place.fence]
 
 

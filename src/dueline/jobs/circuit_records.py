@@ -94,8 +94,8 @@ def partition_of(queue: str) -> str:
 
 def read(records: Records, queue: str, task: str) -> tuple[Circuit, bytes]:
     """Return what is known of a task, and the version of its record."""
-    found, version = value_at(records, partition_of(queue), task, Circuit)
-    return found or Circuit(), version
+    circuit, version = value_at(records, partition_of(queue), task, Circuit)
+    return circuit or Circuit(), version
 
 
 def write(engine: Engine, queue: str, task: str, circuit: Circuit, expect: bytes) -> bytes | None:
@@ -106,8 +106,8 @@ def write(engine: Engine, queue: str, task: str, circuit: Circuit, expect: bytes
 
 def open_in(records: Records, queue: str) -> Mapping[str, Circuit]:
     """Return the open circuits of a queue, by task."""
-    found = readable(records, partition_of(queue), Circuit)
-    return {record.key: circuit for record, circuit in found if circuit.opened_us}
+    circuits = readable(records, partition_of(queue), Circuit)
+    return {record.key: circuit for record, circuit in circuits if circuit.opened_us}
 
 
 def forget(records: Records, queue: str, tasks: Iterable[str]) -> None:

@@ -70,9 +70,9 @@ def jobs_before(
       names: the queues that the worker serves, the job's own among them.
       tasks: keys of the tasks that the worker knows; None for all.
     """
-    found = rows_before(engine, job, names, now_us, tasks, most=AHEAD_MAX)
-    by_queue = Counter(row.lane.queue for row in found.rows)
-    return Ahead(by_queue, *found[1:])
+    before = rows_before(engine, job, names, now_us, tasks, most=AHEAD_MAX)
+    by_queue = Counter(row.lane.queue for row in before.rows)
+    return Ahead(by_queue, *before[1:])
 
 
 def rows_before(
@@ -140,11 +140,11 @@ def _in_turns(tenants: Mapping[str, list["_Row"]], ready: "_Ready") -> Iterator[
     heap = [(0.0, tenant) for tenant in sorted(left)]
     while heap:
         had, tenant = heap[0]
-        one = next(left[tenant], None)
-        if one is None:
+        row = next(left[tenant], None)
+        if row is None:
             heapq.heappop(heap)
         else:
-            yield one.job
+            yield row.job
             heapq.heapreplace(heap, (had + 1 / ready.weight(tenant), tenant))
 
 

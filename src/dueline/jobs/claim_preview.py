@@ -26,24 +26,24 @@ def peek(
     rota.renew(pointers, dict(head for page in pages for head in page.heads.items()))
     aging = {pointer.lane.queue: aging_us for pointer in pointers[:1]} if aging_us else {}
     places: dict[Lane, tuple[int, JobId]] = {}
-    found: list[Job] = []
+    jobs: list[Job] = []
     turn, in_vain = 0, 0
-    while len(found) < limit:  # as a worker claims (`Claimer.claim`)
+    while len(jobs) < limit:  # as a worker claims (`Claimer.claim`)
         turn += 1
-        before = len(found)
+        before = len(jobs)
         first = rota.first((limit - before) << in_vain, now_us, {}, of_each=bool(aging))
         lanes = prospects(first, rota.next_at_us, now_us, aging)
         wants = plan(lanes, limit=limit - before, room={}, turn=turn)
         if not wants:
             break
         for lane, most in wants:
-            room = min(most, limit - len(found))
+            room = min(most, limit - len(jobs))
             if room == 0:
                 break
             page = store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
-            found += [job for job in page.jobs if not job.outcome]
+            jobs += [job for job in page.jobs if not job.outcome]
             rota.visited({lane: None if page.after is None else now_us})
             if page.after is not None:
                 places[lane] = page.after
-        in_vain = in_vain + 1 if len(found) == before else 0
-    return found
+        in_vain = in_vain + 1 if len(jobs) == before else 0
+    return jobs

@@ -192,8 +192,8 @@ def successes(
     for queue, same in _by_queue(done, settings):
         if settings[queue].history != "off":
             recorded += same
-        for keep_us, some in _by_keeping(same, settings[queue].keep_us):
-            jobs, endings, _, ended_us = zip(*some, strict=True)
+        for keep_us, ended in _by_keeping(same, settings[queue].keep_us):
+            jobs, endings, _, ended_us = zip(*ended, strict=True)
             values = list(map(_value_of, endings))
             commits += results.keep_done(jobs, ended_us, values, keep_us=keep_us)
     if any(map(_opts_of, map(_job_of, done))):

@@ -161,13 +161,13 @@ def _rows(engine: Engine, queue: str, until_us: float) -> Iterator[Job | None]:
     lanes = engine.lanes_of(queue)
     size = 1 if is_late() else LANES_AT_ONCE
     read = 0
-    while some := list(islice(lanes, size)):
+    while part := list(islice(lanes, size)):
         if read and is_late():
             yield None
             return
         long = []
         for lane, page in first_of_each(
-            engine.store, some, limit=min(JOBS_A_PAGE, FIRST_ROWS // len(some))
+            engine.store, part, limit=min(JOBS_A_PAGE, FIRST_ROWS // len(part))
         ):
             read += len(page.jobs)
             if page.after is None:

@@ -187,8 +187,8 @@ def _read(engine: Engine, each: Iterable[AwaitedJobs]) -> _Known:
     """Read what jobs wait for: rows first, since an end is stored before its row goes (rule J2)."""
     known = _Known()
     each = list(each)
-    for some in parts_of(list({job_id for awaits in each for job_id in awaits.jobs}), _PAGE):
-        _read_jobs(engine, list(map(JobId, some)), known)
+    for part in parts_of(list({job_id for awaits in each for job_id in awaits.jobs}), _PAGE):
+        _read_jobs(engine, list(map(JobId, part)), known)
     for flow in {JobId(flow) for awaits in each for flow in awaits.flows}:
         known.flows[flow] = None
         with suppress(NotFound):
@@ -248,18 +248,18 @@ def _placed(engine: Engine, jobs: Sequence[Job], *, is_inside: bool) -> Sequence
         return jobs
     engine.catalog.adopt(DEPENDENCIES)
     changed_rows: dict[JobId, Job] = {}
-    for opts, some in by_options.items():
+    for opts, waiting in by_options.items():
         awaits = read_options(opts).awaits
         assert awaits is not None
         known = _read(engine, [awaits])
         awaits = _checked(engine, awaits, known)
         word = _judge(awaits, known)
         own = read_options(opts).changed(awaits=None if isinstance(word, Ready) else awaits)
-        rows = [job._replace(opts=own.to_bytes()) for job in some]
+        rows = [job._replace(opts=own.to_bytes()) for job in waiting]
         if not isinstance(word, Ready):
             _expect_end(engine, known, is_marked=not is_inside)
             if not is_inside:
-                _watch(engine, awaits, known, [job.id for job in some])
+                _watch(engine, awaits, known, [job.id for job in waiting])
             wait_us = 0 if is_inside or isinstance(word, NeverRuns) else CHECK_US
             rows = [_postponed(engine, row, row.enqueued_us + wait_us) for row in rows]
         changed_rows |= {row.id: row for row in rows}
@@ -346,8 +346,8 @@ def wake(engine: Engine, awaited: Iterable[JobId]) -> int:
     """Release the jobs that waited for jobs or workflows which may have ended; return how many."""
     waiting = {job_id for ended in awaited for job_id in dependents.listed(engine.store, ended)}
     count = 0
-    for some in parts_of(sorted(waiting), _PAGE):
-        rows = engine.store.find(some)
+    for part in parts_of(sorted(waiting), _PAGE):
+        rows = engine.store.find(part)
         count += _release(engine, [row for row in rows if row is not None])
     return count
 

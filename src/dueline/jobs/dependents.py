@@ -43,8 +43,8 @@ def end(job_id: JobId, outcome: Outcome) -> Commit:
 
 def end_of(records: Records, job_id: JobId) -> Outcome | None:
     """Read how a job ended that had dependents; None if nothing is recorded."""
-    found = record_at(records, _partition_of(job_id), _END)
-    return None if found is None else decode(found.value, Outcome)
+    end = record_at(records, _partition_of(job_id), _END)
+    return None if end is None else decode(end.value, Outcome)
 
 
 def entries(awaited: JobId, dependents: Iterable[JobId], *, version: bytes, now_us: int) -> Commit:

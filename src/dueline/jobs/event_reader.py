@@ -94,7 +94,8 @@ class EventReader:
     @property
     def cursor(self) -> str:
         """Where a reader continues that is to return what comes after the events read so far."""
-        places = {**self._places, **{shard: one.place for shard, one in self._sources.items()}}
+        read = {shard: source.place for shard, source in self._sources.items()}
+        places = {**self._places, **read}
         cells = [[*shard, *place] for shard, place in sorted(places.items())]
         return base64.urlsafe_b64encode(pack([_FORM, self._since_us, cells])).decode().rstrip("=")
 
@@ -114,13 +115,13 @@ class EventReader:
             source.fill()
         ends = [_position(part.rows[-1]) for part in sources if part.rows and part.reader.has_more]
         until = min(ends, default=None)
-        found = [event for part in sources for row in part.take(until) for event in self._new(row)]
-        return sorted(found, key=lambda one: one.ended_us)
+        events = [event for part in sources for row in part.take(until) for event in self._new(row)]
+        return sorted(events, key=lambda event: event.ended_us)
 
     def _new(self, row: Row) -> list[Attempt]:
         """Return the events of a row that were not returned before, in another row (rule F3)."""
-        each = {key_of(row_id, one): one for row_id, one in attempts_in(row)}
-        new = [one for key, one in each.items() if key not in self._known]
+        each = {key_of(row_id, event): event for row_id, event in attempts_in(row)}
+        new = [event for key, event in each.items() if key not in self._known]
         self._known |= dict.fromkeys(each)
         if len(self._known) > _KNOWN_MAX:
             self._known = dict.fromkeys(list(self._known)[_KNOWN_MAX // 2 :])

@@ -43,13 +43,13 @@ def explain(
     Args:
       wait_of: Returns what a durable function waits for; None for other jobs.
     """
-    found = _explained(queues, job_id, wait_of)
-    if not is_batched(job_id):
-        return found
-    name = batches.name_of(queues.engine.store, batch_of(job_id))
+    explanation = _explained(queues, job_id, wait_of)
+    name = is_batched(job_id) and batches.name_of(queues.engine.store, batch_of(job_id))
+    if not name:
+        return explanation
     place = position_of(job_id)
     note = f"It is the item {place} of the batch {name}."
-    return found.with_note(note, {"batch": name, "batch_item": place}) if name else found
+    return explanation.with_note(note, {"batch": name, "batch_item": place})
 
 
 def _explained(
@@ -57,7 +57,7 @@ def _explained(
 ) -> Explanation:
     engine = queues.engine
     try:
-        found = queues.find(job_id)
+        current = queues.find(job_id)
     except NotFound as error:
         engine.catalog.features.check()
         moved_to = engine.catalog.features.moved_to
@@ -65,10 +65,10 @@ def _explained(
             return explanation_of("", [_moved(job_id, moved_to)])
         return Explanation("unknown", f"{error.message} {error.hint}")
     now_us = engine.time.latest_us()
-    if found.row is None:
-        assert found.outcome is not None
-        return _of_outcome(job_id, found.outcome, now_us)
-    subject = Subject(engine, found.row, now_us, wait_of)
+    if current.row is None:
+        assert current.outcome is not None
+        return _of_outcome(job_id, current.outcome, now_us)
+    subject = Subject(engine, current.row, now_us, wait_of)
     return _with_clock_ahead(subject, _with_step(subject.job, _of_row(subject)))
 
 
@@ -120,28 +120,29 @@ def _of_claim(subject: Subject, *, is_asked: bool) -> Explanation:
         gone = held.worker_gone(subject)
         fate = "cancelled" if is_asked else held.fate_of(subject)
         rest = [] if fate else _later_gates(subject)
-        found = replace(explanation_of("", [gone, *rest]), ends_as=fate)
-        return found.with_note(_ENDS_ON_REQUEST, {"is_cancel_asked": True}) if is_asked else found
+        explanation = replace(explanation_of("", [gone, *rest]), ends_as=fate)
+        facts = {"is_cancel_asked": True}
+        return explanation.with_note(_ENDS_ON_REQUEST, facts) if is_asked else explanation
     if subject.silence_of(holder):
         silent = held.worker_silent(subject, holder)
-        found = explanation_of("", [silent])
+        explanation = explanation_of("", [silent])
     elif job.state == State.STARTED:
         sentence = (
             f"It is running: attempt {job.errors + 1}, in worker {job.worker} "
             f"since {when(job.claimed_us, subject.now_us)}."
         )
-        found = Explanation("running", sentence, held.facts_of(job))
+        explanation = Explanation("running", sentence, held.facts_of(job))
     elif job.alone and held.start_us(subject.engine, job) <= subject.now_us:
-        found = explanation_of("", [suspect(subject)], held.facts_of(job))
+        explanation = explanation_of("", [suspect(subject)], held.facts_of(job))
     else:
-        found = explanation_of("", [held.claimed(subject, holder)])
+        explanation = explanation_of("", [held.claimed(subject, holder)])
     if not is_asked:
-        return found
+        return explanation
     note = (
         "Its end was asked for, and its handler has not checked for that yet; "
         f"`dueline jobs cancel {job.id.hex()} --force` ends it now."
     )
-    return found.with_note(note, {"is_cancel_asked": True})
+    return explanation.with_note(note, {"is_cancel_asked": True})
 
 
 _ENDS_ON_REQUEST = "Its end was asked for: the worker that claims it next ends it without a run."
@@ -156,48 +157,47 @@ def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
             f"{held.fate_text(subject)}. The next worker that claims it records that."
         )
         return Explanation("never", sentence, held.facts_of(job), ends_as=fate)
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     if workflow.condition is not None:
-        found.append(workflow.condition)
+        conditions.append(workflow.condition)
     elif workflow.is_ready:
-        found.append(_released_later(subject))
+        conditions.append(_released_later(subject))
     elif (wait := subject.wait_of(subject)) is not None:
-        found.append(wait)
+        conditions.append(wait)
     elif job.at_us > now_us and not (is_deferred(job) and _is_paused_task(subject)):
-        found.append(due(subject))
-    is_ready = not found
-    found += _later_gates(subject)
-    explanation = _of_ready(subject, found) if is_ready else explanation_of("", found)
-    if explanation.conditions and not any(condition.kind == "waiting" for condition in found):
+        conditions.append(due(subject))
+    is_ready = not conditions
+    conditions += _later_gates(subject)
+    explanation = _of_ready(subject, conditions) if is_ready else explanation_of("", conditions)
+    if explanation.conditions and not any(condition.kind == "waiting" for condition in conditions):
         unknown = (*explanation.unknown, "which jobs come before it then")
         explanation = replace(explanation, unknown=unknown)
     return _with_expiry(subject, _with_notes(subject, explanation))
 
 
-def _of_ready(subject: Subject, found: list[Condition]) -> Explanation:
+def _of_ready(subject: Subject, conditions: list[Condition]) -> Explanation:
     """Explain a job whose time has come."""
-    may_be_claimed = subject.able and not any(condition.kind == "paused" for condition in found)
+    may_be_claimed = subject.able and not any(
+        condition.kind == "paused" for condition in conditions
+    )
     if subject.job.alone:
-        found.append(suspect(subject))
+        conditions.append(suspect(subject))
     if may_be_claimed:
         turn = turn_of(subject)
-        if not found and turn.is_next:
+        if not conditions and turn.is_next:
             sentence = f"It is ready, {turn.condition.clause.removeprefix('it is ')}."
             return Explanation("waiting", sentence, turn.condition.facts)
         if not turn.is_next:
-            found.append(turn.condition)
-    if found[0].kind == "waiting":
-        ready = replace(found[0], clause=found[0].clause.removeprefix("it is "))
-        explanation = explanation_of("It is ready, ", [ready, *found[1:]])
-        return replace(explanation, conditions=tuple(found))
-    if found[0].kind == "suspect":
-        return explanation_of("", found)
-    lead = (
-        "Its time has come, but "
-        if "task" in found[0].facts and found[0].kind == "paused"
-        else _READY
-    )
-    return explanation_of(lead, found)
+            conditions.append(turn.condition)
+    first = conditions[0]
+    if first.kind == "waiting":
+        ready = replace(first, clause=first.clause.removeprefix("it is "))
+        explanation = explanation_of("It is ready, ", [ready, *conditions[1:]])
+        return replace(explanation, conditions=tuple(conditions))
+    if first.kind == "suspect":
+        return explanation_of("", conditions)
+    is_paused = "task" in first.facts and first.kind == "paused"
+    return explanation_of("Its time has come, but " if is_paused else _READY, conditions)
 
 
 def _later_gates(subject: Subject) -> list[Condition]:
@@ -321,8 +321,8 @@ def _with_expiry(subject: Subject, explanation: Explanation) -> Explanation:
     at = when(expires_us, subject.now_us)
     opens_later = any(condition.at_us >= expires_us for condition in explanation.conditions)
     if any(condition.kind == "expires" for condition in explanation.conditions):
-        found = replace(explanation, ends_as="expired")
-        return found.with_note("Its limit opens after that.") if opens_later else found
+        explanation = replace(explanation, ends_as="expired")
+        return explanation.with_note("Its limit opens after that.") if opens_later else explanation
     if opens_later:
         return explanation.with_note(f"It expires before that, at {at}.", facts, ends_as="expired")
     must = any(condition.change == "operator" for condition in explanation.conditions)

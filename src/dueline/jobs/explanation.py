@@ -153,12 +153,12 @@ def explanation_of(
         said = f"{said} Also, {others[0].clause}."
     elif others:
         numbered = "; ".join(
-            f"({number}) {one.clause}" for number, one in enumerate(others, start=1)
+            f"({number}) {condition.clause}" for number, condition in enumerate(others, start=1)
         )
         said = f"{said} Also: {numbered}."
     known: dict[str, int | str | bool] = {}
-    for some in [facts or {}, *(condition.facts for condition in conditions)]:
-        known = {**some, **known}
+    for given in [facts or {}, *(condition.facts for condition in conditions)]:
+        known = {**given, **known}
     unknown = tuple(condition.unknown for condition in conditions if condition.unknown)
     return Explanation(first.kind, said, known, tuple(conditions), "", unknown)
 

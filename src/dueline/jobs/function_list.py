@@ -181,8 +181,8 @@ def unreadable_in(records: Records, *, most: int) -> Iterator[Unreadable]:
     days = _numbers_in(records, _DAYS)
     minutes = (minute for day in days for minute in _numbers_in(records, _minutes_in(day)))
     partitions = (Place(minute, n, _NO_JOB).partition for minute in minutes for n in range(_SLICES))
-    found = ((part, record) for part in partitions for record in records_in(records, part))
-    for partition, record in islice(found, most):
+    entries = ((part, record) for part in partitions for record in records_in(records, part))
+    for partition, record in islice(entries, most):
         if None in _read(record):
             yield Unreadable(f"record {partition}/{record.key}", "It is no entry.", _ADVICE)
 

@@ -28,10 +28,10 @@ def settle_dead(queues: Queues, job_id: JobId, value: bytes) -> None:
     """
     engine = queues.engine
     queues.complete_stored(job_id)
-    found = queues.find(job_id)
-    row = found.row
+    current = queues.find(job_id)
+    row = current.row
     if row is None or row.state != State.DEAD:
-        raise conflict_error(job_id, "settled", found.status)
+        raise conflict_error(job_id, "settled", current.status)
     if durable_place(row) is not None:
         raise conflict_error(job_id, "settled", "a dead durable function")
     settings = engine.catalog.expect_here(living_queue(row.lane.queue))

@@ -181,20 +181,20 @@ def _payload_of(job: Job) -> bytes | None:
 def rows_of_enqueued(jobs: Sequence[Job], *, with_arguments: bool) -> list[Row]:
     """Return the rows of jobs of one queue that a call enqueues; jobs of a shard share rows."""
     rows: list[Row] = []
-    for (queue, shard), some in _by_shard(jobs, jobs).items():
-        if len(some) == 1:
-            rows.append(row_of_enqueue(some[0], with_arguments=with_arguments))
+    for (queue, shard), new in _by_shard(jobs, jobs).items():
+        if len(new) == 1:
+            rows.append(row_of_enqueue(new[0], with_arguments=with_arguments))
             continue
-        lines = _columns_of(some, _FIELDS_OF_NEW) | {
-            name: [value] * len(some) for name, value in _CELLS_OF_NEW.items()
+        lines = _columns_of(new, _FIELDS_OF_NEW) | {
+            name: [value] * len(new) for name, value in _CELLS_OF_NEW.items()
         }
         lines["ended_us"] = lines["enqueued_us"]
         if with_arguments:
-            lines["codec"] = [job.codec for job in some]
-            lines["size"] = [len(job.body) for job in some]
-            lines["payload"] = list(map(_payload_of, some))
-        if any(job.opts for job in some):
-            lines["options"] = list(map(_options_of, some))
+            lines["codec"] = [job.codec for job in new]
+            lines["size"] = [len(job.body) for job in new]
+            lines["payload"] = list(map(_payload_of, new))
+        if any(job.opts for job in new):
+            lines["options"] = list(map(_options_of, new))
         name = living_queue(queue)
         rows += bundles_of(name + HISTORY_SUFFIX, shard, name, lines)
     return rows
@@ -235,13 +235,13 @@ def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -
     succeeded = _by_shard(list(map(_job_of, done)), done)
     failed = _by_shard([job for _, job in others], others) if others else {}
     for queue, shard in succeeded | failed:
-        some, rest = succeeded.get((queue, shard), ()), failed.get((queue, shard), ())
-        if len(some) + len(rest) == 1:
-            rows += _rows_of_each(some) or [row_of(*ended) for ended in rest]
+        successes, rest = succeeded.get((queue, shard), ()), failed.get((queue, shard), ())
+        if len(successes) + len(rest) == 1:
+            rows += _rows_of_each(successes) or [row_of(*ended) for ended in rest]
             continue
-        lines = _lines_of_done(some) if some else _lines_of(rest)
-        if some and rest:
-            none = [""] * len(some)  # tags, if they have no options
+        lines = _lines_of_done(successes) if successes else _lines_of(rest)
+        if successes and rest:
+            none = [""] * len(successes)  # tags, if they have no options
             lines = {
                 name: [*lines.get(name, none), *column] for name, column in _lines_of(rest).items()
             }
@@ -261,10 +261,10 @@ def _by_shard(jobs: Sequence[Job], values: Sequence[T]) -> dict[tuple[str, int],
 def _lines_of_done(done: Sequence[Ended]) -> Lines:
     jobs, endings, started_us, ended_us = zip(*done, strict=True)
     values = list(map(_value_of, endings))
-    one = one_or_each(values)
+    shared = one_or_each(values)
     digests = (
-        [_digest(digest_of(one))] * len(jobs)
-        if isinstance(one, bytes)
+        [_digest(digest_of(shared))] * len(jobs)
+        if isinstance(shared, bytes)
         else [_digest(digest_of(value)) for value in values]
     )
     return {
@@ -294,13 +294,13 @@ def _columns_of(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Sequence
 def _lane_columns(jobs: Sequence[Job]) -> dict[str, Sequence[Any]]:
     """Return the tenants, priorities and limits of jobs."""
     lanes = list(map(_lane_of, jobs))
-    one = one_or_each(lanes)
+    shared = one_or_each(lanes)
     known = {
         lane: (tenant_of(lane), lane.priority, limits_text(lane))
-        for lane in ([one] if isinstance(one, Lane) else set(lanes))
+        for lane in ([shared] if isinstance(shared, Lane) else set(lanes))
     }
-    if isinstance(one, Lane):
-        columns: Sequence[Sequence[Any]] = [[cell] * len(jobs) for cell in known[one]]
+    if isinstance(shared, Lane):
+        columns: Sequence[Sequence[Any]] = [[cell] * len(jobs) for cell in known[shared]]
     else:
         columns = list(zip(*map(known.__getitem__, lanes), strict=True))
     if any(map(has_costs, known)):
@@ -460,22 +460,24 @@ class Follower:
         """
         after_us = max(self._since_us, self._newest_us - LATE_US)
         self._seen = {key: at_us for key, at_us in self._seen.items() if at_us >= after_us}
-        found: list[Attempt] = []
+        attempts: list[Attempt] = []
         for queue, number in shards.items():
             for shard in range(number):
                 stream = queue + HISTORY_SUFFIX
                 for row in rows_in(self._streams, stream, shard, after=(after_us, b"")):
-                    found += self._new(row)
-        found.sort(key=lambda one: one.ended_us)
-        if found:
-            self._newest_us = max(self._newest_us, found[-1].ended_us)
-        return found
+                    attempts += self._new(row)
+        attempts.sort(key=lambda attempt: attempt.ended_us)
+        if attempts:
+            self._newest_us = max(self._newest_us, attempts[-1].ended_us)
+        return attempts
 
     def _new(self, row: Row) -> list[Attempt]:
         place = row.at_us, row.id
         if place in self._seen:
             return []
-        each = {key_of(row_id, one): one for row_id, one in attempts_in(row)}
-        new = [one for key, one in each.items() if is_end(one) and key not in self._seen]
+        each = {key_of(row_id, attempt): attempt for row_id, attempt in attempts_in(row)}
+        new = [
+            attempt for key, attempt in each.items() if is_end(attempt) and key not in self._seen
+        ]
         self._seen |= dict.fromkeys((place, *each), row.at_us)
         return new

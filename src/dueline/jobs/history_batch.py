@@ -143,8 +143,8 @@ def _bundle(stream: str, shard: int, queue: str, lines: Lines) -> Row:
 
 def numbers_of(column: Sequence[int]) -> Numbers:
     """Pack a column of numbers."""
-    one = one_or_each(column)
-    return one if isinstance(one, int) else pack(f"<{len(column)}q", *column)
+    shared = one_or_each(column)
+    return shared if isinstance(shared, int) else pack(f"<{len(column)}q", *column)
 
 
 def one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any kind)
@@ -157,9 +157,9 @@ def one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any k
 def _texts_of(column: Sequence[str]) -> Texts:
     if not column:
         return ""
-    one = one_or_each(column)
-    if isinstance(one, str):
-        return one
+    shared = one_or_each(column)
+    if isinstance(shared, str):
+        return shared
     numbers = {text: number for number, text in enumerate(dict.fromkeys(column))}
     return list(numbers), bytes(map(numbers.__getitem__, column))
 
@@ -245,14 +245,14 @@ def bundle_in(row: Row) -> Bundle:
         StoreCorrupt: The row cannot be read.
     """
     try:
-        found = _read(memoryview(row.body)[_HEAD.size :])
+        bundle = _read(memoryview(row.body)[_HEAD.size :])
     except DAMAGE as error:
         raise _damaged(row, f"cannot be read: {error}") from error
     many = size_of(row)
     for name, is_whole in _CHECKS:
-        if not is_whole(getattr(found, name), many):
+        if not is_whole(getattr(bundle, name), many):
             raise _damaged(row, f"lacks cells of {name} for {many} attempts")
-    return found
+    return bundle
 
 
 def _has_texts(cell: Texts, many: int) -> bool:

@@ -87,8 +87,8 @@ class RecordingStore:
             if not self._is_kept(lane.queue):
                 return []
         queues = {lane.queue for lane in lanes}
-        found = {queue: self._settings(living_queue(queue)) for queue in queues}
-        kept = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
+        settings = {queue: self._settings(living_queue(queue)) for queue in queues}
+        kept = {queue: own.keeps_arguments for queue, own in settings.items() if own.tells_all}
         if not kept:
             return []
         rows: list[Row] = []

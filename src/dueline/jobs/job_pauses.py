@@ -23,10 +23,10 @@ def pause(queues: Queues, job_id: JobId) -> None:
         Conflict: It runs, is dead or has ended; nothing was changed.
     """
     for _ in range(_ROUNDS_MAX):
-        found = queues.find(job_id)
-        if found.status == "paused":
+        current = queues.find(job_id)
+        if current.status == "paused":
             return
-        row = changeable(job_id, "paused", found.status, found.row)
+        row = changeable(job_id, "paused", current.status, current.row)
         place = durable_place(row)
         if place is not None and place.stop is not None and place.stop.at_us == row.at_us:
             raise conflict_error(job_id, "paused", "stopped")
@@ -47,11 +47,11 @@ def resume(queues: Queues, job_id: JobId) -> None:
         Conflict: It is not paused.
     """
     for _ in range(_ROUNDS_MAX):
-        found = queues.find(job_id)
-        row = found.row
-        if row is None or found.status != "paused":
+        current = queues.find(job_id)
+        row = current.row
+        if row is None or current.status != "paused":
             raise Conflict(
-                f"The job {job_id.hex()} is {found.status}, not paused.",
+                f"The job {job_id.hex()} is {current.status}, not paused.",
                 hint="See `dueline jobs explain`.",
             )
         if resumed(queues.engine, row):

@@ -75,25 +75,27 @@ def prospects(
         if best is None or (pointer.listing, bucket) < (best.listing, best.lane.bucket):
             oldest[kind] = pointer
     if aging_us:
-        found = []
+        candidates = []
         for listing, lane in oldest.values():
             head_us = since_us.get(lane, next_at_us.get(lane))
             waited_us = 0 if head_us is None else now_us - head_us
             priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
-            found.append(Prospect(priority, tenant_of(lane), listing, lane))
+            candidates.append(Prospect(priority, tenant_of(lane), listing, lane))
     else:
-        found = made(
+        candidates = made(
             Prospect,
             [(lane.priority, tenant_of(lane), listing, lane) for listing, lane in oldest.values()],
         )
     if hiding:
-        least = max(one.priority for kind, one in zip(oldest, found, strict=True) if kind in hiding)
-        found = [prospect for prospect in found if prospect.priority >= least]
-    return found
+        least = max(
+            lane.priority for kind, lane in zip(oldest, candidates, strict=True) if kind in hiding
+        )
+        candidates = [prospect for prospect in candidates if prospect.priority >= least]
+    return candidates
 
 
 def plan(
-    found: Iterable[Prospect],
+    candidates: Iterable[Prospect],
     *,
     limit: int,
     room: Mapping[str, int],
@@ -107,7 +109,7 @@ def plan(
     If many jobs of a queue are wanted, its shards share them, since they are claimed from at once.
 
     Args:
-        found: The prospects, one for each (queue, shard, priority, tenant).
+        candidates: The prospects, one for each (queue, shard, priority, tenant).
         limit: Number of jobs wanted in all.
         room: Free slots of queues with their own slots. A lane may be empty, so each lane of a
             queue wants as many jobs as there are slots: the claimer keeps to the total.
@@ -116,7 +118,7 @@ def plan(
     """
     wants: list[tuple[Lane, int]] = []
     order: Callable[[Prospect], Any] = partial(_order_beside, others) if others else _order_of
-    for _, same in groupby(_ordered(list(found), order), key=_priority_of):
+    for _, same in groupby(_ordered(list(candidates), order), key=_priority_of):
         tenants = [list(lanes) for _, lanes in groupby(same, key=_tenant_of)]
         share = -(-limit // len(tenants))
         start = turn % len(tenants)
@@ -132,16 +134,16 @@ def plan(
     return made(Want, [want for want in wants if want[1] > 0])
 
 
-def _ordered(found: Sequence[Prospect], order: Callable[[Prospect], Any]) -> list[Prospect]:
+def _ordered(candidates: Sequence[Prospect], order: Callable[[Prospect], Any]) -> list[Prospect]:
     """Sort lanes by priority, then by an order that begins with the tenant.
 
     Of each tenant, the lanes of tasks and its other lanes take turns (rule D16): those whose turn
-    was longer ago are first in `found`.
+    was longer ago are first in `candidates`.
     """
-    ordered = sorted(found, key=order)
-    if any(TASK_MARK in prospect.lane.tenant for prospect in found):  # rarely
+    ordered = sorted(candidates, key=order)
+    if any(TASK_MARK in prospect.lane.tenant for prospect in candidates):  # rarely
         turns: dict[tuple[int, str, bool], int] = {}
-        for prospect in found:
+        for prospect in candidates:
             turns.setdefault(_turn_of(prospect), len(turns))
         ordered.sort(key=lambda prospect: (prospect.tenant, turns[_turn_of(prospect)]))
     ordered.sort(key=_priority_of, reverse=True)
@@ -152,19 +154,20 @@ def _turn_of(prospect: Prospect) -> tuple[int, str, bool]:
     return prospect.priority, prospect.tenant, TASK_MARK in prospect.lane.tenant
 
 
-def _order_beside(others: Collection[tuple[str, int]], one: Prospect) -> tuple[object, ...]:
-    return one.tenant, one.listing, (one.lane.queue, one.lane.shard) in others, one.lane
+def _order_beside(others: Collection[tuple[str, int]], prospect: Prospect) -> tuple[object, ...]:
+    lane = prospect.lane
+    return prospect.tenant, prospect.listing, (lane.queue, lane.shard) in others, lane
 
 
-def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> list[Want]:
+def weighed(candidates: Iterable[Prospect], weights: TenantWeights, limit: int) -> list[Want]:
     """Order lanes into wants as `plan` does, but by the weights of tenants.
 
     A lane may hold less than its tenant's share, so each wants all of it. The claimer keeps to the
     limit, and plans again. So each tenant's first lane comes before the second one of any: lanes of
     a sharded queue would otherwise use up the limit before the next tenant.
     """
-    found = list(found)
-    ordered = _ordered(found, _order_of)
+    candidates = list(candidates)
+    ordered = _ordered(candidates, _order_of)
     weights.present({(want.lane.priority, want.tenant) for want in ordered})
     wants: list[Want] = []
     for _, same in groupby(ordered, key=_priority_of):
@@ -175,8 +178,8 @@ def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> li
         rounds = zip_longest(*(lanes[kind] for kind in shares))
         wants += [
             Want(lane, share)
-            for some in rounds
-            for lane, share in zip(some, shares.values(), strict=True)
+            for turn in rounds
+            for lane, share in zip(turn, shares.values(), strict=True)
             if lane is not None
         ]
     return wants

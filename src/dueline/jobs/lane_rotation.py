@@ -108,7 +108,7 @@ class LaneRotation:
         """
         self._wake(now_us)
         most = count
-        found: list[Pointer] = []
+        pointers: list[Pointer] = []
         for priority in sorted(self._turns, reverse=True):
             idle: list[str] = []
             if of_each:
@@ -123,10 +123,10 @@ class LaneRotation:
                 if room:
                     due = [pointer for pointer in due if room.get(pointer.lane.queue, 1) > 0]
                 if due:
-                    found += due
+                    pointers += due
                     count -= 1
             self._suspend(priority, idle)
-        return found
+        return pointers
 
     def each(self) -> Iterator[Lane]:
         """Yield all lanes."""

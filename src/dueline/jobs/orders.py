@@ -151,10 +151,10 @@ def placed(engine: Engine, jobs: Sequence[Job]) -> Sequence[Job]:
         return jobs
     engine.catalog.adopt(ORDERS)
     changed: dict[JobId, Job] = {}
-    for partition, some in keys.items():
+    for partition, rows in keys.items():
         head = _head_of(engine, partition)
         is_free = not engine.store.read(partition, after=_name(head.first - 1), limit=1)
-        for row in some[1:] if is_free else some:
+        for row in rows[1:] if is_free else rows:
             changed[row.id] = _parked(engine, row)
     return [changed.get(job.id, job) for job in jobs]
 
@@ -184,8 +184,8 @@ def enlist(engine: Engine, jobs: Sequence[Job]) -> None:
     """
     keys = _by_key(jobs) if any(map(opts_of, jobs)) else {}
     try:
-        for partition, some in sorted(keys.items()):
-            for part in parts_of(some, _AT_ONCE):
+        for partition, rows in sorted(keys.items()):
+            for part in parts_of(rows, _AT_ONCE):
                 _append(engine, partition, part)
     except StoreUnavailable as error:
         raise EnqueueUnknown.about(jobs) from error
@@ -376,9 +376,9 @@ def postpone(engine: Engine, jobs: Sequence[Job]) -> int:
         return 0
     now_us = engine.time.latest_us()
     moves: list[Move] = []
-    for partition, some in keys.items():
-        numbers = _numbers(engine, partition, some)
-        for job in some:
+    for partition, rows in keys.items():
+        numbers = _numbers(engine, partition, rows)
+        for job in rows:
             at_us = now_us + min(_waited_us(job, now_us), NEXT_US)
             moves.append(_moved(engine, job, at_us, parked_us=at_us, number=numbers[job.id]))
     _move(engine, moves)
@@ -401,10 +401,10 @@ def _slow_down(engine: Engine, jobs: Sequence[Job], now_us: int) -> None:
     by_key = _by_key(rows)
     keys = _read(engine, by_key)
     moves: list[Move] = []
-    for partition, some in by_key.items():
+    for partition, parked in by_key.items():
         key = keys[partition]
         soon = {row.id for _, row in key.living[: 1 if key.is_blocked() else 2]}
-        for row in some:
+        for row in parked:
             at_us = now_us + min(_waited_us(row, now_us), CHECK_US_MAX)
             if row.id not in soon and not key.waits:
                 moves.append(_moved(engine, row, at_us, parked_us=at_us))
@@ -431,9 +431,9 @@ def _numbers(engine: Engine, partition: str, rows: Sequence[Job]) -> Mapping[Job
                 numbers[entry.job_id] = entry.number
                 if not wanted:
                     break
-    for some in parts_of(wanted.values(), _AT_ONCE):
-        first = _append(engine, partition, some)
-        numbers |= {row.id: first + place for place, row in enumerate(some)}
+    for part in parts_of(wanted.values(), _AT_ONCE):
+        first = _append(engine, partition, part)
+        numbers |= {row.id: first + place for place, row in enumerate(part)}
     return numbers
 
 
@@ -533,10 +533,10 @@ def copy_keys(target: Store, records: Iterable[tuple[str, Put]]) -> None:
 
     No job of a key runs here before the rows of its entries have arrived, or have ended there.
     """
-    for some in parts_of(records, _AT_ONCE):
+    for part in parts_of(records, _AT_ONCE):
         groups = [
             Group(commits=(Commit(partition, (_copy_of(target, partition, put),)),))
-            for partition, put in some
+            for partition, put in part
         ]
         target.together(groups)
 

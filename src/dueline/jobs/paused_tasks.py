@@ -138,10 +138,10 @@ def requeue(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since
         after: tuple[int, JobId] | None = (since_us + ASIDE_US - 1, JobId(b""))
         while after is not None:
             page = engine.store.scan(lane, after=after, until_us=None, limit=PAGE)
-            moves = [_back(engine, row) for row in page.jobs if row.task in tasks]
-            some = [move for move in moves if move is not None]
-            count += _settle(engine, some)
-            engine.wake(map(place_of, some))
+            backs = (_back(engine, row) for row in page.jobs if row.task in tasks)
+            moves = [move for move in backs if move is not None]
+            count += _settle(engine, moves)
+            engine.wake(map(place_of, moves))
             after = page.after
     return count
 

@@ -56,9 +56,9 @@ def place_of(job_id: JobId) -> str:
 def look(records: Records, job_id: JobId) -> Known:
     """Return a job's progress, the claim that reported it, and the record's version."""
     for record in records.read(place_of(job_id), after=None, limit=1):
-        found = decode(record.value, _Record)
-        progress = Progress(found.done, found.total, found.note, found.at_us, found.meta)
-        return Known(progress if found.at_us else None, found.fence, record.version)
+        stored = decode(record.value, _Record)
+        progress = Progress(stored.done, stored.total, stored.note, stored.at_us, stored.meta)
+        return Known(progress if stored.at_us else None, stored.fence, record.version)
     return Known(None, 0, NO_VERSION)
 
 

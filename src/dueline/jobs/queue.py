@@ -173,23 +173,23 @@ class Queues:
             As `enqueue`; `unsent` of the error counts the requests that were not sent.
         """
         placed: list[Job] = []
-        some: list[Job] = []
+        part: list[Job] = []
         is_unique = False
         try:
             rows = [(jobs[0], store) for jobs, store in map(self._prepare, requests)]
             jobs = orders.placed(self.engine, [job for job, _ in rows])
             rows = list(zip(jobs, [store for _, store in rows], strict=True))
             for (is_unique, store), run in groupby(rows, key=_kind_of_write):
-                some = [job for job, _ in run]
+                part = [job for job, _ in run]
                 if is_unique:
-                    self._place_all(some, placed)
+                    self._place_all(part, placed)
                 else:
-                    self._add(some, store.add)
-                    placed += some
+                    self._add(part, store.add)
+                    placed += part
         except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
             sent: Sequence[Job] = ()
             if isinstance(error, EnqueueUnknown):  # some of one insert may be in doubt
-                sent = error.jobs if is_unique else some
+                sent = error.jobs if is_unique else part
             error.unsent = len(requests) - len(placed) - len(sent)
             raise
         return placed
@@ -381,17 +381,17 @@ class Queues:
         """
         asked: bytes | None = None
         for _ in range(_ROUNDS_MAX):
-            found = self.find(job_id)
-            row = found.row
-            if asked and found.status == "cancelled":
+            current = self.find(job_id)
+            row = current.row
+            if asked and current.status == "cancelled":
                 return True
-            if row is None or found.status == "dead":
+            if row is None or current.status == "dead":
                 if asked:  # it would end a later retry (rule P12)
                     cancel_requests.forget(self._store, job_id, asked)
-                raise conflict_error(job_id, "cancelled", found.status)
+                raise conflict_error(job_id, "cancelled", current.status)
             if may_have_begun(row) and not by_force:
                 return self._ask_function_to_end(row)
-            if found.status == "running":
+            if current.status == "running":
                 asked = self._ids.token()
                 if self._ask_to_end(row, asked, by_force=by_force):
                     return False
@@ -458,10 +458,10 @@ class Queues:
         """
         for _ in range(_ROUNDS_MAX):
             self.complete_stored(job_id)
-            found = self.find(job_id)
-            row = found.row
-            if row is None or found.status in ("running", "paused", "expired"):
-                raise conflict_error(job_id, "retried", found.status)
+            current = self.find(job_id)
+            row = current.row
+            if row is None or current.status in ("running", "paused", "expired"):
+                raise conflict_error(job_id, "retried", current.status)
             if self._is_spent(row):
                 raise conflict_error(job_id, "retried", "started and delivered at most once")
             if not repeats_failure:
@@ -527,8 +527,8 @@ class Queues:
 
     def _change(self, job_id: JobId, word: str, change: Change) -> None:
         for _ in range(_ROUNDS_MAX):
-            found = self.find(job_id)
-            row = changes.changeable(job_id, word, found.status, found.row)
+            current = self.find(job_id)
+            row = changes.changeable(job_id, word, current.status, current.row)
             if change.at_us is not None and may_have_begun(row):
                 raise Conflict(
                     f"The durable function {job_id.hex()} has begun and cannot be {word}.",
@@ -565,15 +565,15 @@ class Queues:
                 if self._withdraw([row]):
                     count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
-            some = self._withdraw(plain[start : start + _PAGE])
-            for row in some:
+            withdrawn = self._withdraw(plain[start : start + _PAGE])
+            for row in withdrawn:
                 ask_to_go_on(self.engine, row)
-            moves = [self.redrive(row) for row in some]
+            moves = [self.redrive(row) for row in withdrawn]
             held = self._noting("retried").settle(moves)
-            self._count_again([row for row, sure in zip(some, held, strict=True) if sure])
+            self._count_again([row for row, sure in zip(withdrawn, held, strict=True) if sure])
             count += sum(held)
             self.engine.wake(map(place_of, moves))
-            self._catalog.used(row.lane for row in some)
+            self._catalog.used(row.lane for row in withdrawn)
         return count
 
     def _withdraw(self, rows: Sequence[Job]) -> Sequence[Job]:

@@ -162,7 +162,7 @@ def keep_done(
             _shared(start, same[first : first + _MOST], keep_us)
             for first in range(0, len(same), _MOST)
         )
-    commits = [Commit(partition, some) for partition, some in puts.items()]
+    commits = [Commit(partition, writes) for partition, writes in puts.items()]
     if cells and len(fit) == len(lines):
         return commits
     for line in lines:
@@ -207,8 +207,8 @@ def _shared(start: str, lines: Sequence[_Line], keep_us: int) -> Put:
 
 def _instants_of(column: tuple[int, ...]) -> int | str:
     """Encode timestamps: as one number, or 16 hexadecimal digits for each, concatenated."""
-    one = one_or_each(column)
-    return one if isinstance(one, int) else pack(f">{len(column)}q", *column).hex()
+    shared = one_or_each(column)
+    return shared if isinstance(shared, int) else pack(f">{len(column)}q", *column).hex()
 
 
 def instants(cell: int | str, many: int) -> bytes:
@@ -247,8 +247,8 @@ def read(store: Store, job_id: JobId) -> Outcome | None:
 
 def read_many(store: Store, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
     """Return how jobs ended; those without a kept outcome are omitted."""
-    found = read_own(store, jobs)
-    return found | _read_shared(store, [job_id for job_id in jobs if job_id not in found])
+    outcomes = read_own(store, jobs)
+    return outcomes | _read_shared(store, [job_id for job_id in jobs if job_id not in outcomes])
 
 
 def read_own(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
@@ -260,7 +260,7 @@ def read_own(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
     for job_id in jobs:
         partition, key = _place(job_id)
         places.setdefault(partition, {})[key] = job_id
-    found: dict[JobId, Outcome] = {}
+    outcomes: dict[JobId, Outcome] = {}
     for partition, wanted in places.items():
         first, last = min(wanted), max(wanted)
         page = min(max(len(wanted), _PAGE), _PAGE_MAX)
@@ -268,13 +268,13 @@ def read_own(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
             if record.key > last:
                 break
             if record.key in wanted:
-                found[wanted[record.key]] = decode(record.value, Outcome)
-    return found
+                outcomes[wanted[record.key]] = decode(record.value, Outcome)
+    return outcomes
 
 
 def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
     """Return the outcomes of jobs that share records; of a job that ended twice, the last one."""
-    found: dict[JobId, Outcome] = {}
+    outcomes: dict[JobId, Outcome] = {}
     cells: dict[tuple[str, str], dict[str, JobId]] = {}
     for job_id in jobs:
         digits = job_id.hex()
@@ -286,9 +286,9 @@ def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
                 break
             for digits, outcome in outcomes_in(record, wanted):
                 job_id = wanted[digits]
-                if job_id not in found or found[job_id].ended_us < outcome.ended_us:
-                    found[job_id] = outcome
-    return found
+                if job_id not in outcomes or outcomes[job_id].ended_us < outcome.ended_us:
+                    outcomes[job_id] = outcome
+    return outcomes
 
 
 def shared_between(store: Store, first: JobId, last: JobId) -> Iterator[Record]:
@@ -346,9 +346,9 @@ def outcomes_in(record: Record, wanted: Collection[str] | None = None) -> list[t
         values = [shared.value] * many if isinstance(shared.value, str) else shared.value
         each = zip(ids, ended_us, values, strict=True)
         return [
-            (one, Outcome("done", us, value))
-            for one, us, value in each
-            if wanted is None or one in wanted
+            (digits, Outcome("done", us, value))
+            for digits, us, value in each
+            if wanted is None or digits in wanted
         ]
     except (ValueError, StructError) as error:
         raise StoreCorrupt(

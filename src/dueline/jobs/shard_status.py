@@ -51,7 +51,7 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
     numbers = range(settings.shards_read)
     today = bucket_of(now_us, settings.width_us)
     first = first_pages(store, queue, dict.fromkeys(numbers), until_bucket=today)
-    found: list[tuple[set[Lane], LanePage]] = []
+    shards: list[tuple[set[Lane], LanePage]] = []
     heads: dict[Lane, int | None] = {}
     for number in numbers:
         lanes: set[Lane] = set()
@@ -60,16 +60,16 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
             heads |= page.heads
             if len(lanes) >= LANES_MAX:
                 break
-        found.append((lanes, page))
+        shards.append((lanes, page))
 
     def is_paused(lane: Lane) -> bool:
         return tenant_of(lane) in settings.paused_tenants
 
     unknown = [
-        lane for lanes, _ in found for lane in lanes if lane not in heads and not is_paused(lane)
+        lane for lanes, _ in shards for lane in lanes if lane not in heads and not is_paused(lane)
     ]
-    for some in parts_of(unknown, LANES_AT_ONCE):
-        for lane, jobs in first_of_each(store, some, until_us=now_us, limit=1):
+    for part in parts_of(unknown, LANES_AT_ONCE):
+        for lane, jobs in first_of_each(store, part, until_us=now_us, limit=1):
             heads[lane] = jobs.jobs[0].at_us if jobs.jobs else None
     waiting = BusyLimits(engine)
 
@@ -86,7 +86,7 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
             queue, number, number < settings.shards, len(lanes), page.marks,
             ready_since_us(lanes), is_capped=page.after is not None,
         )
-        for number, (lanes, page) in enumerate(found)
+        for number, (lanes, page) in enumerate(shards)
     ]  # fmt: skip
 
 

@@ -99,35 +99,35 @@ class RoundRobin:
 _NOBODY: _Limits = OrderedDict()
 
 
-def interleaved(found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
+def interleaved(jobs: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
     """Let tenants of one priority take turns among claimed jobs.
 
     A claim goes lane by lane, so otherwise all jobs of one tenant would start before those of the
     next. The jobs of a tenant stay in their order.
 
     Args:
-        found: The jobs.
+        jobs: The jobs.
         lanes: The lane of each.
     """
-    return in_turns(found, lanes, lambda _, number: number)
+    return in_turns(jobs, lanes, lambda _, number: number)
 
 
 def in_turns(
-    found: Sequence[T], lanes: Sequence[Lane], turn_of: Callable[[Kind, int], float]
+    jobs: Sequence[T], lanes: Sequence[Lane], turn_of: Callable[[Kind, int], float]
 ) -> list[T]:
     """Order the claimed jobs of each priority by turns; those of one turn as they were claimed.
 
     Args:
-        found: The jobs.
+        jobs: The jobs.
         lanes: The lane of each.
         turn_of: Returns the turn of a tenant's job; takes its number among those of the tenant.
     """
     kinds = {(lane.priority, tenant_of(lane)) for lane, _ in groupby(lanes)}
     if len(kinds) <= 1:
-        return [*found]
+        return [*jobs]
     ordered: list[T] = []
-    for priority, some in groupby(zip(found, lanes, strict=True), key=_priority_of):
-        run = list(some)
+    for priority, pairs in groupby(zip(jobs, lanes, strict=True), key=_priority_of):
+        run = list(pairs)
         seen = Counter[str]()
         places: list[tuple[float, int]] = []
         for number, (_, lane) in enumerate(run):
@@ -138,5 +138,5 @@ def in_turns(
     return ordered
 
 
-def _priority_of(found: tuple[object, Lane]) -> int:
-    return found[1].priority
+def _priority_of(pair: tuple[object, Lane]) -> int:
+    return pair[1].priority

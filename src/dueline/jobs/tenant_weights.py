@@ -56,22 +56,22 @@ class TenantWeights:
         """
         heap = [(self._clocks[kind], kind) for kind in kinds]
         heapq.heapify(heap)
-        found: Counter[Kind] = Counter()
+        shares: Counter[Kind] = Counter()
         for _ in range(limit if heap else 0):
             clock, kind = heap[0]
-            found[kind] += 1
+            shares[kind] += 1
             heapq.heapreplace(heap, (clock + 1 / self._weight(kind), kind))
-        return dict(found)
+        return dict(shares)
 
-    def interleaved(self, found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
+    def interleaved(self, jobs: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
         """Order jobs that were just claimed as if each had been claimed by itself.
 
         Args:
-            found: The jobs; those of a tenant stay in their order.
+            jobs: The jobs; those of a tenant stay in their order.
             lanes: The lane of each.
         """
         return in_turns(
-            found,
+            jobs,
             lanes,
             lambda kind, number: self._clocks.get(kind, 0.0) + number / self._weight(kind),
         )

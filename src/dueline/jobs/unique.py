@@ -190,9 +190,9 @@ class UniqueJobs:
         number = 0
         try:
             added |= self._add_all(list(first.values()))
-            found = list(self._look_up([job for job in jobs if job.id not in added]))
-            added |= self._add_all([one for one in found if one.holder is None])
-            answers = {one.job.id: one.answer for one in found}
+            rest = list(self._look_up([job for job in jobs if job.id not in added]))
+            added |= self._add_all([want for want in rest if want.holder is None])
+            answers = {want.job.id: want.answer for want in rest}
             for number, job in enumerate(jobs):  # noqa: B007  (where it failed)
                 yield job if job.id in added else answers.get(job.id) or self.place(job)
         except (StoreUnavailable, Conflict) as error:
@@ -204,8 +204,8 @@ class UniqueJobs:
 
     def _add_all(self, wanted: Sequence[_Wanted]) -> set[JobId]:
         """Add jobs whose keys are as they were read; return which of them."""
-        held = decisions.decide(self._store, [one.decision() for one in wanted])
-        return {one.job.id for one, is_added in zip(wanted, held, strict=True) if is_added}
+        held = decisions.decide(self._store, [want.decision() for want in wanted])
+        return {want.job.id for want, is_added in zip(wanted, held, strict=True) if is_added}
 
     def _add_first(self, wanted: Sequence[_Wanted]) -> int:
         """Add jobs whose keys have no records, without reading these; return how many.
@@ -221,10 +221,11 @@ class UniqueJobs:
 
     def _add(self, wanted: Sequence[_Wanted]) -> list[bool]:
         """Add jobs in order, up to the first whose key is not as it was read."""
+        writes = [want.decision() for want in wanted]
         try:
-            return decisions.decide(self._store, [one.decision() for one in wanted], in_order=True)
+            return decisions.decide(self._store, writes, in_order=True)
         except Unknown as error:
-            raise EnqueueUnknown.about([one.job for one in wanted]) from error
+            raise EnqueueUnknown.about([want.job for want in wanted]) from error
 
     def takes(self, jobs: Sequence[Job]) -> list[Group | None]:
         """Return for each job the writes that insert it with its key, for one transaction.
@@ -235,23 +236,23 @@ class UniqueJobs:
         Raises:
             Duplicate: A key is held, and its mode is "reject".
         """
-        found: list[Group | None] = []
+        groups: list[Group | None] = []
         given: dict[tuple[str, str], Job] = {}
-        for one in self._look_up(jobs):
-            place = one.place()
-            row = one.holder and one.holder.row
+        for want in self._look_up(jobs):
+            place = want.place()
+            row = want.holder and want.holder.row
             group = None
-            if one.holder is None:
-                group = Group(commits=(one.decision().commit(),), jobs=(one.job,))
+            if want.holder is None:
+                group = Group(commits=(want.decision().commit(),), jobs=(want.job,))
             elif row is not None and self._is_expired(row):
-                end = self._succeeded(row, one.job, self._expired())
+                end = self._succeeded(row, want.job, self._expired())
                 group = group_of([decision_of(end)])
-            elif one.rule.mode == "reject":
-                raise _duplicate(one.rule, given.get(place, one.holder.original))
+            elif want.rule.mode == "reject":
+                raise _duplicate(want.rule, given.get(place, want.holder.original))
             if group is not None:
-                given[place] = one.job
-            found.append(group)
-        return found
+                given[place] = want.job
+            groups.append(group)
+        return groups
 
     def _look_up(self, jobs: Sequence[Job]) -> Iterator[_Wanted]:
         """Yield who holds the keys of jobs: also those before them, which want the same key."""
@@ -260,7 +261,7 @@ class UniqueJobs:
             unique_records.read(self._store, unique_records.scope_of(job), rule.key)
             for job, rule in zip(jobs, rules, strict=True)
         ]
-        ids = list({one.id for one in originals if one is not None})
+        ids = list({original.id for original in originals if original is not None})
         rows = dict(zip(ids, self._store.find(ids) if ids else (), strict=True))
         before: dict[tuple[str, str], Job] = {}
         for job, rule, original in zip(jobs, rules, originals, strict=True):
@@ -272,8 +273,8 @@ class UniqueJobs:
                 holder = _Holder(original or earlier, None)
             elif original is not None and original.id != job.id:
                 row = rows[original.id]
-                found = self._holder(original) if row is None else self._state(original, row)
-                holder = found if found.holds() else None
+                named = self._holder(original) if row is None else self._state(original, row)
+                holder = named if named.holds() else None
                 if rule.mode == "existing" and holder and not self._is_expired(holder.row):
                     answer = holder.row or original
             yield _Wanted(job, rule, expect, holder, answer)
@@ -359,10 +360,10 @@ class UniqueJobs:
 
     def _holder(self, original: Job) -> _Holder:
         """Return what has become of the job that a record names."""
-        found = self._look(original)
-        if found is None and self._complete(original) is Completion.HERE:
-            found = self._look(original)
-        return found or _Holder(original, None)
+        holder = self._look(original)
+        if holder is None and self._complete(original) is Completion.HERE:
+            holder = self._look(original)
+        return holder or _Holder(original, None)
 
     def _complete(self, original: Job) -> Completion:
         """Add the row of a record again, if that is not too late."""

@@ -106,7 +106,7 @@ def unknown_tasks(
     Returns:
         What is unknown, by the key of the task, without the end of a wait.
     """
-    found: dict[str, UnknownTask] = {}
+    tasks: dict[str, UnknownTask] = {}
     for page in engine.pages_of(queue, bucket_of(now_us, engine.catalog.settings(queue).width_us)):
         for _, lane in page.pointers:
             key = task_of(lane)
@@ -114,10 +114,10 @@ def unknown_tasks(
             task = read_key(key)._replace(until_us=0).text if key else ""
             is_known = not task or key in known
             place = needs if is_known else task
-            if not place or place in found or page.heads.get(lane, 0) is None:
+            if not place or place in tasks or page.heads.get(lane, 0) is None:
                 continue
             for row in engine.store.scan(lane, after=None, until_us=now_us, limit=1).jobs:
                 if status_of(row, now_us) == "ready":
                     text = needs if is_known else unknown_text(key) + misfit_text(row)
-                    found[place] = UnknownTask(row.at_us, text)
-    return found
+                    tasks[place] = UnknownTask(row.at_us, text)
+    return tasks

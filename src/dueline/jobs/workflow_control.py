@@ -102,7 +102,7 @@ def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None
 
 def retry(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:
     """Run the dead steps of a branch again; the steps that wait for them continue then."""
-    dead = [one for one, end in look.ends().items() if not end.is_final]
+    dead = [step for step, end in look.ends().items() if not end.is_final]
     branch = set(look.branch(step))
     total = BulkResult()
     for changed in retry_all(queues, look.rows(step for step in dead if step in branch)):

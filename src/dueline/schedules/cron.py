@@ -72,12 +72,12 @@ class Cron:
         """Return the last occurrences after `after_us`, up to `until_us`, in order."""
         until_s = until_us // SECOND_US
         day_s = until_s - until_s % DAY_S
-        found: list[int] = []  # the latest first
-        while (day_s + DAY_S) * SECOND_US > after_us and len(found) < most:
+        latest: list[int] = []  # the latest first
+        while (day_s + DAY_S) * SECOND_US > after_us and len(latest) < most:
             times = {at_s for at_s in self._day(day_s, zone, day_s) if at_s <= until_s}
-            found += sorted(times.difference(found[-1:]), reverse=True)
+            latest += sorted(times.difference(latest[-1:]), reverse=True)
             day_s -= DAY_S
-        return [at_s * SECOND_US for at_s in found[:most] if at_s * SECOND_US > after_us][::-1]
+        return [at_s * SECOND_US for at_s in latest[:most] if at_s * SECOND_US > after_us][::-1]
 
     def _day(self, day_s: int, zone: ZoneInfo, from_s: int) -> Iterator[int]:
         """Yield the occurrences of a day of UTC in order, from a time on; one may come twice."""

@@ -487,6 +487,6 @@ def put(name: str, schedule: Schedule, *, version: bytes, expect: bytes) -> Comm
     return Commit(PARTITION, (Put(name, version, encode(schedule), expect=expect),))
 
 
-def remove(found: Stored) -> Commit:
+def remove(record: Stored) -> Commit:
     """Return the write that deletes a schedule, if it is unchanged since it was read."""
-    return Commit(PARTITION, (Delete(found.name, expect=found.version),))
+    return Commit(PARTITION, (Delete(record.name, expect=record.version),))

@@ -94,11 +94,11 @@ def put(
 
 def _decide_due(queues: Queues, name: str, timing: Timing, now_us: int) -> None:
     """Decide the occurrences of the last minute before a schedule gets other times."""
-    found = definition.stored(queues.engine.store, name)
-    if found is None or definition.has_same_times(timing, found.schedule.timing):
+    record = definition.stored(queues.engine.store, name)
+    if record is None or definition.has_same_times(timing, record.schedule.timing):
         return
-    if not (found.schedule.is_paused or found.schedule.is_leaving):
-        next_us = definition.next_time(found.schedule)
+    if not (record.schedule.is_paused or record.schedule.is_leaving):
+        next_us = definition.next_time(record.schedule)
         if next_us is not None and now_us - definition.LATE_US <= next_us <= now_us:
             _advance(queues, name, now_us)
 
@@ -162,12 +162,12 @@ def trigger(queues: Queues, name: str) -> Job:
 
     Raises: NotFound: the schedule does not exist.
     """
-    one = find(queues.engine, name).template
-    opts = _options(one, None).to_bytes()
+    template = find(queues.engine, name).template
+    opts = _options(template, None).to_bytes()
     return queues.enqueue(
         EnqueueRequest(
-            one.queue, one.task, one.codec, [one.body], None, one.priority, one.tenant, opts,
-            limits=[one.limits],
+            template.queue, template.task, template.codec, [template.body], None,
+            template.priority, template.tenant, opts, limits=[template.limits],
         )
     )[0]  # fmt: skip
 
@@ -177,13 +177,15 @@ def find(engine: Engine, name: str) -> Schedule:
 
     Raises: NotFound: the schedule does not exist.
     """
-    found = definition.stored(engine.store, name)
-    return _expect(name, found and found.schedule)
+    record = definition.stored(engine.store, name)
+    return _expect(name, record and record.schedule)
 
 
 def all_schedules(engine: Engine) -> list[Stored]:
     """Read all schedules, by name."""
-    return [one for one in definition.all_stored(engine.store) if not one.schedule.is_leaving]
+    return [
+        record for record in definition.all_stored(engine.store) if not record.schedule.is_leaving
+    ]
 
 
 def unfinished(engine: Engine) -> list[str]:
@@ -210,23 +212,23 @@ def advance(queues: Queues, name: str) -> list[int]:
 def _advance(queues: Queues, name: str, now_us: int) -> list[int]:
     skews_us: list[int] = []
     for _ in range(_ROUNDS_MAX):
-        found = definition.stored(queues.engine.store, name)
-        if found is None:
+        record = definition.stored(queues.engine.store, name)
+        if record is None:
             return skews_us
-        queues.engine.catalog.expect_here(found.schedule.template.queue)
-        if found.schedule.is_sending():
-            skews_us += _send(queues.engine, found, now_us)
-        elif found.schedule.recalled or found.schedule.ended:
-            _recall(queues, found)
-        elif found.schedule.is_leaving and definition.is_needed(found.schedule, now_us):
+        queues.engine.catalog.expect_here(record.schedule.template.queue)
+        if record.schedule.is_sending():
+            skews_us += _send(queues.engine, record, now_us)
+        elif record.schedule.recalled or record.schedule.ended:
+            _recall(queues, record)
+        elif record.schedule.is_leaving and definition.is_needed(record.schedule, now_us):
             return skews_us
-        elif found.schedule.is_leaving or _is_forgotten(found.schedule, now_us):
-            _commit(queues.engine, definition.remove(found))
+        elif record.schedule.is_leaving or _is_forgotten(record.schedule, now_us):
+            _commit(queues.engine, definition.remove(record))
         else:
-            step = _step(queues.engine, found.schedule, now_us)
-            if step.schedule == found.schedule:
+            step = _step(queues.engine, record.schedule, now_us)
+            if step.schedule == record.schedule:
                 return skews_us
-            skews_us += _store(queues.engine, found, step, now_us)
+            skews_us += _store(queues.engine, record, step, now_us)
     return skews_us
 
 
@@ -239,17 +241,17 @@ def finish_started(queues: Queues, name: str) -> Stored | None:
     """
     now_us = queues.engine.time.latest_us()
     for _ in range(_ROUNDS_MAX):
-        found = definition.stored(queues.engine.store, name)
-        if found is None:
+        record = definition.stored(queues.engine.store, name)
+        if record is None:
             return None
-        if found.schedule.is_sending():
-            _send(queues.engine, found, now_us)
-        elif found.schedule.recalled or found.schedule.ended:
-            _recall(queues, found)
-        elif found.schedule.is_leaving and not definition.is_needed(found.schedule, now_us):
-            _commit(queues.engine, definition.remove(found))
+        if record.schedule.is_sending():
+            _send(queues.engine, record, now_us)
+        elif record.schedule.recalled or record.schedule.ended:
+            _recall(queues, record)
+        elif record.schedule.is_leaving and not definition.is_needed(record.schedule, now_us):
+            _commit(queues.engine, definition.remove(record))
         else:
-            return found
+            return record
     raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
 
 
@@ -272,8 +274,8 @@ def advance_all(queues: Queues) -> Advanced:
         present: Schedule | None = schedule
         if _has_work(queues.engine, schedule, now_us):
             skews_us += _advance(queues, name, now_us)
-            found = definition.stored(queues.engine.store, name)
-            present = found and found.schedule
+            record = definition.stored(queues.engine.store, name)
+            present = record and record.schedule
         if present is not None:
             next_us.append(definition.next_decision_us(present, now_us))
     return Advanced(skews_us, min((us for us in next_us if us is not None), default=None))
@@ -300,13 +302,13 @@ class Overdue(NamedTuple):
 def overdue(engine: Engine, by_us: int) -> list[Overdue]:
     """Return the schedules that are behind by more than `by_us`, by name."""
     before_us = engine.time.earliest_us() - by_us
-    found = []
+    behind = []
     for name, schedule, _ in all_schedules(engine):
         if not schedule.is_paused:
             due_us = definition.next_time(schedule)
             if due_us is not None and due_us < before_us:
-                found.append(Overdue(name, due_us))
-    return found
+                behind.append(Overdue(name, due_us))
+    return behind
 
 
 def _has_work(engine: Engine, schedule: Schedule, now_us: int) -> bool:
@@ -331,25 +333,25 @@ def _lives(engine: Engine, job_id: bytes) -> bool:
     return any(row.state != State.DEAD and not row.outcome for row in _rows_of(engine, [job_id]))
 
 
-def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) -> list[int]:
+def _store(engine: Engine, record: Stored, step: definition.Step, now_us: int) -> list[int]:
     """Store the jobs of a step with the progress of the schedule, unless another process did."""
-    planned = tuple(_planned(engine, found.schedule, us, now_us) for us in step.times_us)
+    planned = tuple(_planned(engine, record.schedule, us, now_us) for us in step.times_us)
     untold = _to_tell(engine, step.schedule)
     sending = replace(step.schedule, births=planned, sent_us=now_us, untold=untold)
-    decision = _decision(engine, found, sending, engine.ids.token())
+    decision = _decision(engine, record, sending, engine.ids.token())
     if not decisions.decide(engine.recording_store, [decision])[0]:
         return []
     engine.announce(decision.carried.jobs)
     return _skews(planned, now_us)
 
 
-def _decision(engine: Engine, found: Stored, sending: Schedule, version: bytes) -> Decision:
+def _decision(engine: Engine, record: Stored, sending: Schedule, version: bytes) -> Decision:
     """Return the write of a schedule with the jobs and history rows that it carries."""
-    write = definition.put(found.name, sending, version=version, expect=found.version)
+    write = definition.put(record.name, sending, version=version, expect=record.version)
     jobs = [_job(sending, planned_job, sending.sent_us) for planned_job in sending.births]
     rows = _rows(engine, sending, sending.sent_us)
     sent = replace(sending, births=(), sent_us=0, untold=())
-    closed = Put(found.name, engine.ids.token(), encode(sent))
+    closed = Put(record.name, engine.ids.token(), encode(sent))
     return decisions.of_record(write, Group(jobs=jobs, rows=rows), closed)
 
 
@@ -375,10 +377,10 @@ def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
     return rows
 
 
-def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
+def _send(engine: Engine, record: Stored, now_us: int) -> list[int]:
     """Insert the jobs whose keys are stored, maybe again; then delete the keys."""
-    schedule, store = found.schedule, engine.recording_store
-    decision = _decision(engine, found, schedule, found.version)
+    schedule, store = record.schedule, engine.recording_store
+    decision = _decision(engine, record, schedule, record.version)
     done = decisions.complete(store, decision, age_us=now_us - schedule.sent_us)
     if done is not Completion.HERE:
         return []
@@ -386,13 +388,13 @@ def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
     return _skews(schedule.births, now_us)
 
 
-def _recall(queues: Queues, found: Stored) -> None:
+def _recall(queues: Queues, record: Stored) -> None:
     """Cancel waiting jobs that a schedule no longer has (rule Z3).
 
     Cancel a job that an occurrence replaces, even if it runs (rule Z5). A job that a worker has, or
     had, stays, and its occurrence counts as handled (rule Z7).
     """
-    engine, schedule = queues.engine, found.schedule
+    engine, schedule = queues.engine, record.schedule
     if schedule.ended:
         with suppress(NotFound, Conflict):
             queues.cancel(JobId(schedule.ended))
@@ -402,11 +404,11 @@ def _recall(queues: Queues, found: Stored) -> None:
     gone = [stored(row) for row in rows if row.outcome]
     gone = [end for end in gone if end.finish.outcome.state == "cancelled"]
     cancelled = {row.id for row in rows if _is_untouched(row)} | {end.job.id for end in gone}
-    kept = {one: us for one, us in recalled.items() if one not in cancelled}
+    kept = {job_id: us for job_id, us in recalled.items() if job_id not in cancelled}
     living = [row for row in rows if row.id in kept and row.state != State.DEAD]
     last = max(living, key=lambda row: row.due_us).id if living else b""
     done = definition.after_recall(schedule, kept, last)
-    put = _put(engine, found.name, done, found)
+    put = _put(engine, record.name, done, record)
     if engine.store.transactional:
         engine.store.together([group_of(ends, Group(commits=(put,)))])
         return
@@ -420,7 +422,7 @@ def _rows_of(engine: Engine, ids: Iterable[bytes]) -> list[Job]:
     """Return the rows of jobs; without transactions a read may miss one that moves."""
     rows: dict[bytes, Job] = {}
     for _ in range(1 if engine.store.transactional else 2):
-        missing = [JobId(one) for one in ids if one not in rows]
+        missing = [JobId(job_id) for job_id in ids if job_id not in rows]
         if missing:
             rows |= {row.id: row for row in engine.store.find(missing) if row is not None}
     return list(rows.values())
@@ -477,14 +479,14 @@ def _change(
     features.check()
     features.expect_here()
     for _ in range(_ROUNDS_MAX):
-        found = definition.stored(queues.engine.store, name)
-        if found is not None and found.schedule.is_sending():  # its keys are of the old version
+        record = definition.stored(queues.engine.store, name)
+        if record is not None and record.schedule.is_sending():  # its keys are of the old version
             _advance(queues, name, now_us)
             continue
-        new = change(found and found.schedule)
-        is_changed = found is None or new != found.schedule
+        new = change(record and record.schedule)
+        is_changed = record is None or new != record.schedule
         queues.engine.catalog.needy_tenant("", new.template.needs)  # before its first job
-        if not is_changed or _commit(queues.engine, _put(queues.engine, name, new, found)):
+        if not is_changed or _commit(queues.engine, _put(queues.engine, name, new, record)):
             _advance(queues, name, now_us)
             return is_changed
     raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")

@@ -51,17 +51,15 @@ class Timetable:
     def step(self) -> Checked:
         """Store the jobs of schedules that are overdue."""
         queues = self._queues
-        found = definition.all_stored(queues.engine.store)
-        if not found and self._ranked_us is not None:  # the store's clock need not be read
+        schedules = definition.all_stored(queues.engine.store)
+        if not schedules and self._ranked_us is not None:  # the store's clock need not be read
             self._left.clear()
             return Checked(REST_US * self._rank, [])
         now_us = queues.engine.time.latest_us()
-        self._left = {
-            stored.name: self._left[stored.name] for stored in found if stored.name in self._left
-        }
+        self._left = {name: self._left[name] for name, *_ in schedules if name in self._left}
         next_us: int | None = None
         skews_us: list[int] = []
-        for stored in found:
+        for stored in schedules:
             at_us: int | None = self._overdue_us(stored)
             if at_us is not None and at_us <= now_us:
                 at_us, stored_us = self._advance(stored.name)
@@ -86,12 +84,12 @@ class Timetable:
             self._left[name] = after.version
         return self._overdue_us(after), skews_us
 
-    def _overdue_us(self, one: Stored) -> int | None:
+    def _overdue_us(self, stored: Stored) -> int | None:
         """Return when a schedule needs this worker; None if nothing is to come.
 
         A schedule that no other process changed since has no leader: it is advanced in time.
         """
-        schedule = one.schedule
+        schedule = stored.schedule
         if has_remains(schedule):
             return 0
         if schedule.is_paused:
@@ -101,7 +99,7 @@ class Timetable:
             return None
         if schedule.timing.overlap == "allow":
             return next_us - SPARE_US
-        return next_us if self._left.get(one.name) == one.version else next_us + OVERDUE_US
+        return next_us if self._left.get(stored.name) == stored.version else next_us + OVERDUE_US
 
     def _rank_again(self, now_us: int) -> None:
         """Read periodically how many workers come before this one."""

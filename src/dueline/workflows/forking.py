@@ -166,8 +166,8 @@ def _full(start: Start, reused: frozenset[int]) -> Iterator[Commit]:
     for step in range(start.layout.size):
         needs = {} if step in reused else start.layout.needs_by_block(step)
         if len(needs) > records.BLOCKS_READ:
-            for block, some in needs.items():
-                if some <= reused:
+            for block, members in needs.items():
+                if members <= reused:
                     yield records.put_full(start.flow, step, block, version=start.flow)
 
 

@@ -140,11 +140,11 @@ class Layout:
     @cached_property
     def needed_by(self) -> Mapping[int, Sequence[int]]:
         """The steps that need each step."""
-        found: dict[int, list[int]] = defaultdict(list)
+        dependents: dict[int, list[int]] = defaultdict(list)
         for number, node in enumerate(self.nodes):
             for need in set(node.needs()):
-                found[need].append(number)
-        return found
+                dependents[need].append(number)
+        return dependents
 
     @cached_property
     def cancelled_spans(self) -> Sequence[range]:
@@ -163,7 +163,7 @@ class Layout:
             blocks: dict[int, set[int]] = defaultdict(set)
             for need in self.nodes[step].needs():
                 blocks[need // BLOCK].add(need)
-            needs = {block: frozenset(some) for block, some in blocks.items()}
+            needs = {block: frozenset(members) for block, members in blocks.items()}
             self._needs[step] = needs
         return needs
 

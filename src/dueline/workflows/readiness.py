@@ -82,10 +82,10 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Readiness:
         return _watched(layout, node.unless, ends)
     given = []
     for value in node.given:
-        found = evaluate(layout, value, ends)
-        if isinstance(found, Failure):
-            return _without(layout, node, found)
-        given.append(found)
+        result = evaluate(layout, value, ends)
+        if isinstance(result, Failure):
+            return _without(layout, node, result)
+        given.append(result)
     for before in node.after:
         if ends[before].state != "done":
             return _without(layout, node, Failure(before, ends[before]))
@@ -98,17 +98,17 @@ def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | No
         for gathered in node.given:
             for value in gathered.of if isinstance(gathered, Gathered) else ():
                 if all(step in ends for step in steps_in((value,))):
-                    found = evaluate(layout, value, ends)
-                    if isinstance(found, Failure):
-                        return found
+                    result = evaluate(layout, value, ends)
+                    if isinstance(result, Failure):
+                        return result
     return None
 
 
 def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Readiness:
-    found = evaluate(layout, unless, ends)
-    if not isinstance(found, Failure):
+    result = evaluate(layout, unless, ends)
+    if not isinstance(result, Failure):
         return NotNeeded("It runs only after a failure, and nothing failed.")
-    return Runnable(encode([account(layout, found)]))
+    return Runnable(encode([account(layout, result)]))
 
 
 def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None:
@@ -133,18 +133,18 @@ def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Fai
     if isinstance(value, int):
         end = ends[value]
         return end.value or _NULL if end.state == "done" else Failure(value, end)
-    found = [evaluate(layout, part, ends) for part in value.of]
-    failures = [failure for failure in found if isinstance(failure, Failure)]
+    results = [evaluate(layout, part, ends) for part in value.of]
+    failures = [failure for failure in results if isinstance(failure, Failure)]
     if value.rule == "last":
-        fine = [result for result in found if not isinstance(result, Failure)]
+        fine = [result for result in results if not isinstance(result, Failure)]
         return fine[-1] if fine else failures[-1]
-    if failures and (value.rule == "stop" or len(found) - len(failures) < value.at_least):
+    if failures and (value.rule == "stop" or len(results) - len(failures) < value.at_least):
         return failures[0]
-    return f"[{','.join(_members(layout, value, found))}]"
+    return f"[{','.join(_members(layout, value, results))}]"
 
 
-def _members(layout: Layout, value: Gathered, found: list[str | Failure]) -> Iterator[str]:
-    for result in found:
+def _members(layout: Layout, value: Gathered, results: list[str | Failure]) -> Iterator[str]:
+    for result in results:
         if not isinstance(result, Failure):
             yield result
         elif value.rule == "collect":

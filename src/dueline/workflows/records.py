@@ -50,9 +50,9 @@ def _step_of(job_id: JobId, opts: bytes) -> tuple[JobId, int] | None:
 
 def flow_with(job: Job) -> JobId:
     """Return the workflow of a job that is a step."""
-    found = step_of(job)
-    assert found is not None
-    return found[0]
+    place = step_of(job)
+    assert place is not None
+    return place[0]
 
 
 def place_of(job: Job) -> StepPlace | None:
@@ -105,8 +105,7 @@ def unreadable_in(records: Records) -> Iterator[Unreadable]:
 def listed(records: Records) -> Iterator[tuple[JobId, str]]:
     """Yield the stored workflows and their names, the newest days first."""
     for day in sorted((record.key for record in records_in(records, _DAYS)), reverse=True):
-        some = list(records_in(records, f"{_DAYS}/{day}"))
-        for record in reversed(some):
+        for record in reversed(list(records_in(records, f"{_DAYS}/{day}"))):
             yield JobId(bytes.fromhex(record.key)), record.value.decode()
 
 
@@ -123,10 +122,10 @@ def record(job: Job, outcome: Outcome) -> list[Commit]:
     A death does not overwrite an outcome, nor a late outcome a later one. The version is the token
     of the claim.
     """
-    found = step_of(job)
-    if found is None:
+    place = step_of(job)
+    if place is None:
         return []
-    flow, step = found
+    flow, step = place
     block, state, value = (flow, step // BLOCK), outcome.state, outcome.value
     key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
     commits = []
@@ -148,10 +147,10 @@ def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
     blocks: dict[tuple[JobId, int], list[tuple[int, str, bytes]]] = defaultdict(list)
     apart: dict[tuple[JobId, int], list[Put]] = defaultdict(list)
     for job, ended_us, value in done:
-        found = step_of(job)
-        if found is None:
+        place = step_of(job)
+        if place is None:
             continue
-        flow, step = found
+        flow, step = place
         block = (flow, step // BLOCK)
         is_large = len(value) > _LARGE
         if is_large:
@@ -190,7 +189,7 @@ def ends(
     records: Records, flow: JobId, blocks: Iterable[int], *, with_values: bool = True
 ) -> dict[int, End]:
     """Read the outcomes of the ended steps of some blocks."""
-    found: dict[int, End] = {}
+    outcomes: dict[int, End] = {}
     for block in blocks:
         for step, state, at_us, text in _read_ends(records, flow, block):
             value, error = (text, "") if state == "done" else ("", text)
@@ -199,8 +198,8 @@ def ends(
                 if apart is None:  # it is not readable yet
                     continue
                 value = apart.value.decode()
-            found.setdefault(step, End(state, value, error, at_us))  # an outcome comes first
-    return found
+            outcomes.setdefault(step, End(state, value, error, at_us))  # an outcome comes first
+    return outcomes
 
 
 def _read_ends(records: Records, flow: JobId, block: int) -> Iterator[tuple[int, str, int, str]]:
@@ -249,8 +248,8 @@ def signal(flow: JobId, name: str, value: bytes, *, version: bytes) -> Commit:
 
 def signalled(records: Records, flow: JobId, name: str) -> bytes | None:
     """Read the value of a signal, JSON; None: it was not sent."""
-    found = record_at(records, f"{_place(flow)}/signals", name)
-    return None if found is None else found.value
+    signal = record_at(records, f"{_place(flow)}/signals", name)
+    return None if signal is None else signal.value
 
 
 # Retention

@@ -80,11 +80,11 @@ def advance(
     steps_of: dict[JobId, set[int]] = defaultdict(set)
     sure_of: dict[JobId, list[int]] = defaultdict(list)
     for job in ended:
-        found = records.step_of(job)
-        if found is not None:
-            steps_of[found[0]].add(found[1])
+        place = records.step_of(job)
+        if place is not None:
+            steps_of[place[0]].add(place[1])
             if job.id in sure:
-                sure_of[found[0]].append(found[1])
+                sure_of[place[0]].append(place[1])
     count = 0
     broken: list[BrokenGroup] = []
     for flow, steps in steps_of.items():
@@ -210,9 +210,9 @@ def may_be_held(row: Job) -> bool:
 
 def ask(engine: Engine, layouts: Layouts, job: Job) -> Readiness | None:
     """Return whether a claimed step may run (rule W4); None: its workflow is unknown."""
-    found = records.step_of(job)
-    assert found is not None
-    flow, step = found
+    place = records.step_of(job)
+    assert place is not None
+    flow, step = place
     layout = layouts.get(engine.store, flow)
     if layout is None or step >= len(layout.nodes):
         return None

@@ -46,14 +46,14 @@ def step_statuses(
         for step, end in view.ends().items()
         if end.is_final or not _is_living(rows.get(step), now_us)
     }
-    found = []
+    statuses = []
     for step in chosen:
         end = ends.get(step)
         if end is not None:
-            found.append(StepStatus(step, end.state, end.ended_us, end.error))
+            statuses.append(StepStatus(step, end.state, end.ended_us, end.error))
         else:
-            found.append(_stand(view.layout, step, ends, rows.get(step), now_us))
-    return found
+            statuses.append(_stand(view.layout, step, ends, rows.get(step), now_us))
+    return statuses
 
 
 def _is_living(row: Job | None, now_us: int) -> bool:

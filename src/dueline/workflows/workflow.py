@@ -159,8 +159,8 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
         else:
             for commit in (*commits, *ends):
                 store.commit(commit.partition, commit.writes)
-            for some in parts_of(reversed(jobs), _PAGE):
-                if not all(store.add(some)):
+            for part in parts_of(reversed(jobs), _PAGE):
+                if not all(store.add(part)):
                     raise EnqueueUnknown.about(jobs)
     except Unknown as error:
         raise EnqueueUnknown.about(jobs) from error
@@ -174,8 +174,8 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
 def withdraw(engine: Engine, start: Start) -> None:
     """Delete a workflow that was stored, and did not get its unique key: it never starts."""
     with suppress(StoreUnavailable):  # its steps end by themselves, after LOST_US
-        for some in parts_of(start.jobs, _PAGE):
-            rows = engine.store.find([job.id for job in some])
+        for part in parts_of(start.jobs, _PAGE):
+            rows = engine.store.find([job.id for job in part])
             engine.store.settle([Drop(row) for row in rows if row is not None])
         for _ in records.forget(engine.store, start.flow, start.layout):
             pass
@@ -202,7 +202,7 @@ class WorkflowView:
 
     def ends(self) -> Mapping[int, End]:
         """Return the outcomes of ended steps, without their values."""
-        found: dict[int, End] = {}
+        outcomes: dict[int, End] = {}
         for block in self.layout.blocks():
             ends = self._over.get(block)
             if ends is None:
@@ -210,8 +210,8 @@ class WorkflowView:
                 size = min(BLOCK, len(self.layout.nodes) - block * BLOCK)
                 if len(ends) == size and all(end.is_final for end in ends.values()):
                     self._over[block] = ends
-            found |= ends
-        return found
+            outcomes |= ends
+        return outcomes
 
     def progress(self) -> FlowProgress:
         """Return the progress of the workflow."""
@@ -234,12 +234,12 @@ class WorkflowView:
         """Return the result of the workflow, as JSON, or its failure; None: it is running."""
         ends = self.ends()
         needs = set(steps_in((self.layout.result,)))
-        found: str | Failure | None = self.stuck(ends)
+        result: str | Failure | None = self.stuck(ends)
         if needs <= ends.keys():
             blocks = {step // BLOCK for step in needs}
             read = records.ends(self._engine.store, self.flow, blocks)
-            found = evaluate(self.layout, self.layout.result, read)
-        return None if isinstance(found, Failure) and self._is_retried(found) else found
+            result = evaluate(self.layout, self.layout.result, read)
+        return None if isinstance(result, Failure) and self._is_retried(result) else result
 
     def _is_retried(self, failure: Failure) -> bool:
         """Return whether a dead step is being retried."""
@@ -262,9 +262,9 @@ class WorkflowView:
 
     def rows(self, steps: Iterable[int]) -> Iterator[Job]:
         """Yield the rows of steps that have one."""
-        for some in parts_of(steps, _PAGE):
-            found = self._engine.store.find([records.job_of(self.flow, step) for step in some])
-            yield from (row for row in found if row is not None)
+        for part in parts_of(steps, _PAGE):
+            rows = self._engine.store.find([records.job_of(self.flow, step) for step in part])
+            yield from (row for row in rows if row is not None)
 
     def branch(self, step: int | None) -> list[int]:
         """Return a step and all steps that depend on it; None: all steps. Not those of a key."""
@@ -272,13 +272,13 @@ class WorkflowView:
             return list(range(self.layout.size))
         if not 0 <= step < self.layout.size:
             raise NotFound(f"The workflow {self.flow.hex()} has no step {step}.")
-        found, left = {step}, [step]
+        branch, left = {step}, [step]
         while left:
             for behind in self.layout.needed_by.get(left.pop(), ()):
-                if behind not in found and behind < self.layout.size:
-                    found.add(behind)
+                if behind not in branch and behind < self.layout.size:
+                    branch.add(behind)
                     left.append(behind)
-        return sorted(found)
+        return sorted(branch)
 
 
 def signal(engine: Engine, view: WorkflowView, name: str, value: bytes) -> None:

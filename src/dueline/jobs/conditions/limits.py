@@ -23,10 +23,10 @@ def busy_limits(subject: Subject) -> list[Condition]:
         return []
     costs = costs_of(subject.job)
     rates, semaphores = usage.look(subject.engine, names, costs)
-    found = [_rate(subject, rate) for rate in rates]
+    conditions = [_rate(subject, rate) for rate in rates]
     for use in semaphores:
-        found += _semaphore(subject, use, costs.get(use.name, 1))
-    return sorted(found, key=_order)
+        conditions += _semaphore(subject, use, costs.get(use.name, 1))
+    return sorted(conditions, key=_order)
 
 
 def _order(condition: Condition) -> tuple[int, int]:

@@ -59,10 +59,10 @@ def turn_of(subject: Subject) -> Turn:
     if own:
         facts = {**facts, "own_slots": sum(own), "own_taken": load.taken(workers, queue)}
     is_full = all(load.is_full(worker, queue) for worker in subject.able)
-    some = f" of which the queue may take {sum(own)}" if own else ""
+    share = f" of which the queue may take {sum(own)}" if own else ""
     clause = (
         f"it is at position {_position_text(queue, position, ahead)}; live workers: "
-        f"{len(workers)}, jobs that they hold: {facts['held']}, slots: {facts['slots']}{some}"
+        f"{len(workers)}, jobs that they hold: {facts['held']}, slots: {facts['slots']}{share}"
         f"{', none free' if is_full else ''}"
     )
     if ahead.first is not None:
