@@ -163,19 +163,19 @@ class RqJobs:
         for full in sorted(self._redis.smembers("rq:queues")):
             queue = full.decode().removeprefix("rq:queue:")
             key = f"rq:queue:{queue}"
-            for some in parts_of(self._waiting(key), BATCH):
-                yield key, self._read(queue, "waiting", [(job_id, None) for job_id in some])
+            for ids in parts_of(self._waiting(key), BATCH):
+                yield key, self._read(queue, "waiting", [(job_id, None) for job_id in ids])
             key = f"rq:scheduled:{queue}"
             for pairs in parts_of(self._redis.zrange(key, 0, -1, withscores=True), BATCH):
                 yield key, self._read(queue, "scheduled", pairs)
             key = f"rq:deferred:{queue}"
-            for some in parts_of(self._redis.zrange(key, 0, -1), BATCH):
+            for ids in parts_of(self._redis.zrange(key, 0, -1), BATCH):
                 finding = "It waits for another job. Let RQ's workers run both."
                 yield (
                     key,
                     [
                         ForeignJob(job_id.decode(), queue, "deferred", "", "refused", finding)
-                        for job_id in some
+                        for job_id in ids
                     ],
                 )
 

@@ -157,11 +157,11 @@ class Admission:
 
         Raises: QuotaExceeded: one has no room; all are read before any is taken from.
         """
-        found = quotas_on(self._catalog.settings(queue).quotas, tenant)
+        quotas = quotas_on(self._catalog.settings(queue).quotas, tenant)
         try:
-            for quota in found[1:]:
+            for quota in quotas[1:]:
                 self._expect_room(queue, quota, count, now_us)
-            for quota in found:
+            for quota in quotas:
                 self._take(queue, quota, count)
         except Unknown as error:  # about a record; no job is stored yet
             raise StoreUnavailable(

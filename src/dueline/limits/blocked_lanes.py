@@ -49,11 +49,11 @@ class BlockedLanes:
 
     def take(self, limits: Iterable[str]) -> set[Lane]:
         """Unblock the lanes that waited for one of these limits; return them."""
-        found: set[Lane] = set()
+        lanes: set[Lane] = set()
         for name in limits:
             self._until_us.pop(name, None)
-            found |= self._lanes.pop(name, set())
-        return found
+            lanes |= self._lanes.pop(name, set())
+        return lanes
 
     def visited(self, lanes: Iterable[Lane]) -> None:
         """Record that lanes were scanned: a scan reads their first jobs itself."""

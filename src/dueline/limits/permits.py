@@ -168,11 +168,11 @@ class HeldPermits:
         if count <= 0:
             return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
         self._known.refresh(now_us)
-        rates = {name: one for name in limits if (one := self._known.rate(name)) is not None}
+        rates = {name: known for name in limits if (known := self._known.rate(name)) is not None}
         names = [name for name in limits if name not in rates]
         kind = needs.line or (tuple(limits), priority)
         wish = PermitRequest(count, priority, self._since(kind, now_us), queue)
-        readings = {name: self._meters.read(name, one) for name, one in rates.items()}
+        readings = {name: self._meters.read(name, setting) for name, setting in rates.items()}
         jobs = {
             name: needs.jobs(
                 name, seen.left - self._reserved(name, seen, wish, kind), rates[name].most
@@ -184,10 +184,10 @@ class HeldPermits:
         wish = wish._replace(more=min([count, *jobs.values()]))
         least, refusing = self._take_permits(names, wish, lease_us, kind, needs)
         most: dict[str, int] = {}
-        for name, one in rates.items() if least else ():
+        for name, setting in rates.items() if least else ():
             units = needs.units(name, least)
-            most[name], next_us = self._meters.take(name, one, readings[name], units, wish)
-            least = min(least, needs.jobs(name, most[name], one.most))
+            most[name], next_us = self._meters.take(name, setting, readings[name], units, wish)
+            least = min(least, needs.jobs(name, most[name], setting.most))
             if not least:
                 refusing = {name: next_us}
         for name, taken in most.items():
@@ -211,9 +211,9 @@ class HeldPermits:
         with self._lock:
             seen = {name: self._see(name) for name in names}
             jobs: dict[str, int] = {}
-            for name, one in seen.items():
+            for name, read in seen.items():
                 wanted = wish._replace(more=needs.units(name, wish.more))
-                jobs[name] = needs.jobs(name, self._more(name, one, wanted, kind), one.capacity)
+                jobs[name] = needs.jobs(name, self._more(name, read, wanted, kind), read.capacity)
             lacking = [name for name in names if not jobs[name]]
             if lacking:
                 self._wait_for(lacking, seen, wish, kind, needs)
@@ -246,8 +246,8 @@ class HeldPermits:
 
     def _give_up(self, name: str) -> None:
         """Remove the wait of this worker from the record of a limit, if it has one."""
-        if (one := self._known.rate(name)) is not None:
-            self._meters.give_up(name, one)
+        if (setting := self._known.rate(name)) is not None:
+            self._meters.give_up(name, setting)
             return
         with self._lock:
             seen = self._see(name)
@@ -270,20 +270,20 @@ class HeldPermits:
         """Record the wait of a line; return when to ask the rates that refused."""
         ask_us: dict[str, int] = {}
         for name, seen in readings.items():
-            one = self._known.rate(name)
-            assert one is not None, "it was read for it"
-            units = min(needs.units(name, 1), one.most)
+            setting = self._known.rate(name)
+            assert setting is not None, "it was read for it"
+            units = min(needs.units(name, 1), setting.most)
             reserved = self._reserved(name, seen, wish, kind)
             next_us = seen.next_us
             if units + reserved > 1:
-                next_us = rate.next_us(seen.meter, one, seen.now_us, units + reserved)
+                next_us = rate.next_us(seen.meter, setting, seen.now_us, units + reserved)
                 next_us = ask_us_of(next_us, seen.now_us)
             if name in lacking:
                 ask_us[name] = next_us
             is_aged = seen.now_us - wish.since_us > AGED_US
             if needs.line and (name in lacking or is_aged):
                 self._meters.wait(
-                    name, one, seen, self._lines.stand(name, units, wish, kind, next_us)
+                    name, setting, seen, self._lines.stand(name, units, wish, kind, next_us)
                 )
         return ask_us
 
@@ -299,8 +299,8 @@ class HeldPermits:
     def used(self, limits: Sequence[str], jobs: Sequence[Job]) -> None:
         """Note for which jobs the permits of the last take are."""
         for name in limits:
-            if (one := self._known.rate(name)) is not None:
-                self._meters.used(name, one, jobs)
+            if (setting := self._known.rate(name)) is not None:
+                self._meters.used(name, setting, jobs)
 
     @property
     def start_by_us(self) -> Mapping[Claim, int]:
@@ -378,23 +378,23 @@ class HeldPermits:
         Where the worker waited for a limit and now lacks another, it gives up its place, so that
         others can have these permits. Where only this worker holds permits, nothing is recorded.
         """
-        for name, one in seen.items():
+        for name, read in seen.items():
             waits = self._waiting.setdefault(name, set())
             permits: Permits | None = None
-            is_aged = needs.line and one.now_us - wish.since_us > AGED_US
+            is_aged = needs.line and read.now_us - wish.since_us > AGED_US
             if needs.line and (name in lacking or is_aged):
-                units = min(needs.units(name, 1), one.capacity)
-                wish = self._lines.stand(name, units, wish, kind, _again_us(one))
+                units = min(needs.units(name, 1), read.capacity)
+                wish = self._lines.stand(name, units, wish, kind, _again_us(read))
             if name not in lacking and not is_aged:
                 waits.discard(kind)
-                if not waits and self._worker in one.permits.waiting:
-                    permits = semaphore.after_turn(one.permits, self._worker, wish, one.now_us)
-            elif one.permits.in_use(one.now_us) > one.permits.held(self._worker, one.now_us):
+                if not waits and self._worker in read.permits.waiting:
+                    permits = semaphore.after_turn(read.permits, self._worker, wish, read.now_us)
+            elif read.permits.in_use(read.now_us) > read.permits.held(self._worker, read.now_us):
                 waits.add(kind)
-                permits = semaphore.with_wait(one.permits, self._worker, wish, one.now_us)
+                permits = semaphore.with_wait(read.permits, self._worker, wish, read.now_us)
             if permits is not None:  # if that fails, the next request repeats it
                 semaphore.write(
-                    self._engine.store, name, permits, expect=one.version, ids=self._engine.ids
+                    self._engine.store, name, permits, expect=read.version, ids=self._engine.ids
                 )
             if not waits:
                 del self._waiting[name]

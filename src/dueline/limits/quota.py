@@ -229,18 +229,18 @@ def set_quota(engine: Engine, queue: str, quota: Quota) -> QueueSettings:
 def usage_of(engine: Engine, queue: str) -> list[QuotaUsage]:
     """Read how much of each quota of a queue is used."""
     now_us = engine.time.latest_us()
-    found = []
+    usages = []
     for quota in engine.catalog.settings(queue).quotas:
         if quota.scope == "each":
-            found.append(QuotaUsage(quota))
+            usages.append(QuotaUsage(quota))
             continue
         used, _ = read(engine.store, queue, quota)
         is_open = is_to_be_counted(used, quota, 1, now_us)
-        found.append(
+        usages.append(
             QuotaUsage(
                 quota,
                 waiting(used) if quota.depth and used.counted_us else None,
                 None if is_open else left(used, quota, now_us),
             )
         )
-    return found
+    return usages

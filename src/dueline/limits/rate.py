@@ -139,8 +139,8 @@ def after_returning(meter: Meter, rate: Rate, count: int, taken_us: int, now_us:
         back_us = count * rate.per_us // rate.count - max(0, now_us - taken_us)
         return replace(meter, full_us=meter.full_us - max(0, back_us))
     end_us = _grain_end(rate, taken_us)
-    left = ((us, one - count if us == end_us else one) for us, one in meter.taken)
-    return replace(meter, taken=tuple((us, one) for us, one in left if one > 0))
+    left = ((us, units - count if us == end_us else units) for us, units in meter.taken)
+    return replace(meter, taken=tuple((us, units) for us, units in left if units > 0))
 
 
 def are_apart(rate: Rate, taken_us: int, started_us: int) -> bool:
@@ -156,7 +156,7 @@ def after_start(meter: Meter, rate: Rate, taken_us: int, started_us: int, count:
     before_us, end_us = _grain_end(rate, taken_us), _grain_end(rate, started_us)
     taken[before_us] = taken.get(before_us, count) - count
     taken[end_us] = taken.get(end_us, 0) + count
-    return replace(meter, taken=tuple((us, one) for us, one in sorted(taken.items()) if one > 0))
+    return replace(meter, taken=tuple(pair for pair in sorted(taken.items()) if pair[1] > 0))
 
 
 def _grain_end(rate: Rate, now_us: int) -> int:
@@ -165,7 +165,7 @@ def _grain_end(rate: Rate, now_us: int) -> int:
 
 
 def _within(meter: Meter, rate: Rate, now_us: int) -> dict[int, int]:
-    return {at_us: one for at_us, one in meter.taken if at_us > now_us - rate.per_us}
+    return {at_us: units for at_us, units in meter.taken if at_us > now_us - rate.per_us}
 
 
 # Records
@@ -219,12 +219,12 @@ def rate_of(known: Mapping[str, Rate], name: str) -> Rate | None:
 
 def rates(records: Records) -> Mapping[str, Rate]:
     """Read all rates, by name; damaged ones are omitted."""
-    return {record.key: one for record, one in readable(records, _RATES, Rate)}
+    return {record.key: rate for record, rate in readable(records, _RATES, Rate)}
 
 
 def meters(records: Records, name: str) -> Iterator[tuple[str, Meter]]:
     """Yield the meters of a rate by their keys; those that were not used for long have expired."""
-    return ((record.key, one) for record, one in readable(records, _partition(name), Meter))
+    return ((record.key, meter) for record, meter in readable(records, _partition(name), Meter))
 
 
 def damaged(records: Records) -> list[str]:

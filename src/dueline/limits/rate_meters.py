@@ -60,27 +60,27 @@ class RateMeters:
         self._running: dict[Claim, dict[str, _Taken]] = {}  # jobs with costs, by limit
         self.start_by_us: dict[Claim, int] = {}
 
-    def read(self, name: str, one: Rate) -> MeterReading:
+    def read(self, name: str, setting: Rate) -> MeterReading:
         """Read a meter."""
         now_us = self._engine.time.earliest_us()
         meter, version = rate.read(self._engine.store, name)
         latest_us = self._engine.time.latest_us()
         for taken_us, count in self._unused.get(name, ()):
-            meter = rate.after_returning(meter, one, count, taken_us, latest_us)
+            meter = rate.after_returning(meter, setting, count, taken_us, latest_us)
         for taken_us, started_us, count in self._moved.get(name, ()):
-            meter = rate.after_start(meter, one, taken_us, started_us, count)
+            meter = rate.after_start(meter, setting, taken_us, started_us, count)
         for started_us, more in self._spent.get(name, ()):
             if more < 0:
-                meter = rate.after_returning(meter, one, -more, started_us, latest_us)
+                meter = rate.after_returning(meter, setting, -more, started_us, latest_us)
             else:
-                meter = rate.after_taking(meter, one, more, latest_us, earliest_us=now_us)
-        left = rate.left(meter, one, now_us)
-        return MeterReading(meter, version, left, rate.next_us(meter, one, now_us), now_us)
+                meter = rate.after_taking(meter, setting, more, latest_us, earliest_us=now_us)
+        left = rate.left(meter, setting, now_us)
+        return MeterReading(meter, version, left, rate.next_us(meter, setting, now_us), now_us)
 
     def take(
         self,
         name: str,
-        one: Rate,
+        setting: Rate,
         reading: MeterReading,
         count: int,
         wish: PermitRequest | None = None,
@@ -96,45 +96,45 @@ class RateMeters:
             if count <= 0:
                 break
             now_us = self._engine.time.latest_us()  # as of the latest time that it can be
-            earliest_us = self._engine.time.earliest_us()
-            meter = rate.after_taking(reading.meter, one, count, now_us, earliest_us=earliest_us)
+            least_us = self._engine.time.earliest_us()
+            meter = rate.after_taking(reading.meter, setting, count, now_us, earliest_us=least_us)
             if wish and semaphore.is_turn_of(meter.waiting.get(self._worker), wish):
-                waiting = semaphore.waits_without(meter.waiting, {self._worker}, earliest_us)
+                waiting = semaphore.waits_without(meter.waiting, {self._worker}, least_us)
                 meter = replace(meter, waiting=waiting)
             back = self._unused.pop(name, [])  # if the outcome is unknown, it counts as used
             later, more = self._moved.pop(name, []), self._spent.pop(name, [])
-            if self._write(name, one, reading.version, meter):
+            if self._write(name, setting, reading.version, meter):
                 self._taken_us[name] = now_us
                 return count, reading.next_us
             self._unused[name], self._moved[name], self._spent[name] = back, later, more
-            reading = self.read(name, one)
+            reading = self.read(name, setting)
         return 0, reading.next_us
 
-    def wait(self, name: str, one: Rate, reading: MeterReading, wish: PermitRequest) -> None:
+    def wait(self, name: str, setting: Rate, reading: MeterReading, wish: PermitRequest) -> None:
         """Record that this worker waits for tokens; if that fails, the next request repeats it."""
         waiting = semaphore.waits_with(reading.meter.waiting, self._worker, wish, reading.now_us)
         if waiting is not None:
             meter, version = rate.read(self._engine.store, name)
             if version == reading.version:  # without what `read` corrected
-                self._write(name, one, version, replace(meter, waiting=waiting))
+                self._write(name, setting, version, replace(meter, waiting=waiting))
 
-    def give_up(self, name: str, one: Rate) -> None:
+    def give_up(self, name: str, setting: Rate) -> None:
         """Remove the wait of this worker, if it has one."""
         meter, version = rate.read(self._engine.store, name)
         if self._worker in meter.waiting:
             now_us = self._engine.time.earliest_us()
             waiting = semaphore.waits_without(meter.waiting, {self._worker}, now_us)
-            self._write(name, one, version, replace(meter, waiting=waiting))
+            self._write(name, setting, version, replace(meter, waiting=waiting))
 
     def unused(self, name: str, count: int) -> None:
         """Note that `count` of what was taken last is not needed."""
         if count > 0 and name in self._taken_us:
             self._unused.setdefault(name, []).append(_Taken(self._taken_us[name], count))
 
-    def used(self, name: str, one: Rate, jobs: Iterable[Job]) -> None:
+    def used(self, name: str, setting: Rate, jobs: Iterable[Job]) -> None:
         """Note for which jobs the last take was; they have to start soon."""
         taken_us = self._taken_us[name]
-        by_us = taken_us + max(one.per_us // 2, LATE_US_MIN)
+        by_us = taken_us + max(setting.per_us // 2, LATE_US_MIN)
         for job in jobs:
             claim, taken = job.claim(), _Taken(taken_us, costs_of(job).get(name, 1))
             self._taken_for.setdefault(claim, {})[name] = taken
@@ -175,30 +175,30 @@ class RateMeters:
     def settle(self, rate_of: Callable[[str], Rate | None]) -> None:
         """Return what was not needed, count jobs as of their starts, and correct their costs."""
         for name in {**self._unused, **self._moved, **self._spent}:
-            one = rate_of(name)
+            setting = rate_of(name)
             debts: list[_Taken] = []
-            if one is not None:
+            if setting is not None:
                 moved, spent = self._moved.get(name, ()), self._spent.get(name, [])
-                later = any(rate.are_apart(one, taken, started) for taken, started, _ in moved)
+                later = any(rate.are_apart(setting, taken, started) for taken, started, _ in moved)
                 is_changed = later or self._unused.get(name) or spent
-                if is_changed and not self._give_back(name, one):  # it counts as used
+                if is_changed and not self._give_back(name, setting):  # it counts as used
                     debts = [taken for taken in spent if taken.units > 0]
             for notes in (self._unused, self._moved, self._spent):
                 notes.pop(name, None)
             if debts:
                 self._spent[name] = debts
 
-    def _give_back(self, name: str, one: Rate) -> bool:
+    def _give_back(self, name: str, setting: Rate) -> bool:
         try:
             for _ in range(_ROUNDS_MAX):
-                reading = self.read(name, one)
-                if self._write(name, one, reading.version, reading.meter):
+                reading = self.read(name, setting)
+                if self._write(name, setting, reading.version, reading.meter):
                     return True
         except (StoreUnavailable, StoreCorrupt):
             pass
         return False
 
-    def _write(self, name: str, one: Rate, version: bytes, meter: Meter) -> bool:
+    def _write(self, name: str, setting: Rate, version: bytes, meter: Meter) -> bool:
         return rate.write(
-            self._engine.store, name, meter, one, expect=version, ids=self._engine.ids
+            self._engine.store, name, meter, setting, expect=version, ids=self._engine.ids
         )

@@ -166,9 +166,9 @@ def kept_before(waiting: Mapping[str, Wait], worker: str, wish: PermitRequest, n
 def with_hold(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits:
     """Return permits with what a worker holds from now on; expired holds are dropped."""
     holders = {
-        name: one
-        for name, one in permits.holders.items()
-        if name != worker and one.until_us > now_us
+        name: held
+        for name, held in permits.holders.items()
+        if name != worker and held.until_us > now_us
     }
     freed_us = now_us if hold.count < permits.held(worker, now_us) else permits.freed_us
     if hold.count:
@@ -400,9 +400,9 @@ def forget(records: Records, name: str) -> None:
 
 def settings(records: Records) -> Mapping[str, Semaphore]:
     """Read the settings of all semaphores and keys, by name; closed for damaged records."""
-    found = {record.key: Semaphore(0) for record in records_in(records, _SEMAPHORES)}
-    some = readable(records, _SEMAPHORES, Semaphore)
-    return found | {record.key: semaphore for record, semaphore in some}
+    closed = {record.key: Semaphore(0) for record in records_in(records, _SEMAPHORES)}
+    pairs = readable(records, _SEMAPHORES, Semaphore)
+    return closed | {record.key: semaphore for record, semaphore in pairs}
 
 
 def capacities(records: Records) -> Mapping[str, int]:

@@ -19,12 +19,12 @@ def suspend(engine: Engine, limits: Iterable[str], until_us: int) -> None:
     """
     rates = rate.rates(engine.store)
     for name in limits:
-        one = rate.rate_of(rates, name)
+        setting = rate.rate_of(rates, name)
         for _ in range(_ROUNDS_MAX):
             is_suspended = (
                 _suspend_semaphore(engine, name, until_us)
-                if one is None
-                else _suspend_rate(engine, name, one, until_us)
+                if setting is None
+                else _suspend_rate(engine, name, setting, until_us)
             )
             if is_suspended:
                 break
@@ -40,9 +40,9 @@ def _suspend_semaphore(engine: Engine, name: str, until_us: int) -> bool:
     )
 
 
-def _suspend_rate(engine: Engine, name: str, one: Rate, until_us: int) -> bool:
+def _suspend_rate(engine: Engine, name: str, setting: Rate, until_us: int) -> bool:
     meter, version = rate.read(engine.store, name)
     closed = replace(meter, closed_us=max(meter.closed_us, until_us))
     return closed == meter or rate.write(
-        engine.store, name, closed, one, expect=version, ids=engine.ids
+        engine.store, name, closed, setting, expect=version, ids=engine.ids
     )

@@ -68,11 +68,11 @@ def usages_of(engine: Engine, name: str) -> list[LimitUsage]:
     Args: name: a semaphore, without the keys that have a capacity of their own; or such a key.
     """
     known = semaphore.settings(engine.store)
-    found = semaphore.in_use(engine.store, name)
+    held = semaphore.in_use(engine.store, name)
     now_us = engine.time.earliest_us()
     uses = [
         _use(limit, permits, known, now_us)
-        for limit, permits in found.items()
+        for limit, permits in held.items()
         if limit == name or not (has_key(name) or limit in known)
     ]
     return [use for use in uses if use.holders or use.waiting or use.closed_us or use.setting.most]
@@ -83,15 +83,15 @@ def semaphores(engine: Engine) -> Mapping[str, Semaphore | None]:
 
     Keys with a capacity of their own are semaphores here.
     """
-    found: dict[str, Semaphore | None] = {
+    named: dict[str, Semaphore | None] = {
         semaphore_of(limit): None
         for queue in engine.catalog.names()
         for lane in engine.lanes_of(queue)
         for limit in limits_of(lane)
     }
     known = rate.rates(engine.store)
-    found = {name: None for name in found if name not in known}
-    return dict(sorted({**found, **semaphore.settings(engine.store)}.items()))
+    named = {name: None for name in named if name not in known}
+    return dict(sorted({**named, **semaphore.settings(engine.store)}.items()))
 
 
 class ExhaustedRate(NamedTuple):
@@ -119,24 +119,24 @@ def look(
     slow: list[ExhaustedRate] = []
     uses: list[LimitUsage] = []
     for name in names:
-        one = rate.rate_of(rates, name)
-        if one is None:
+        setting = rate.rate_of(rates, name)
+        if setting is None:
             permits, _ = semaphore.read(engine.store, name)
             uses.append(_use(name, permits, known, now_us))
-        elif found := _metered(engine, name, one, now_us, costs.get(name, 1)):
-            slow.append(found)
+        elif exhausted := _metered(engine, name, setting, now_us, costs.get(name, 1)):
+            slow.append(exhausted)
     return slow, uses
 
 
 def _metered(
-    engine: Engine, name: str, one: Rate, now_us: int, need: int = 1
+    engine: Engine, name: str, setting: Rate, now_us: int, need: int = 1
 ) -> ExhaustedRate | None:
     """Read a rate; None: the job may start now."""
     meter, _ = rate.read(engine.store, name)
-    left = rate.left(meter, one, now_us)
-    if left >= min(need, one.most):
+    left = rate.left(meter, setting, now_us)
+    if left >= min(need, setting.most):
         return None
-    return ExhaustedRate(name, one, rate.next_us(meter, one, now_us, need), need, left)
+    return ExhaustedRate(name, setting, rate.next_us(meter, setting, now_us, need), need, left)
 
 
 class RateUsage(NamedTuple):
@@ -152,14 +152,14 @@ class RateUsage(NamedTuple):
     closed_us: int
 
 
-def rate_usages_of(engine: Engine, name: str, one: Rate, *, most: int) -> list[RateUsage]:
+def rate_usages_of(engine: Engine, name: str, setting: Rate, *, most: int) -> list[RateUsage]:
     """Read what is left of a rate, for up to `most` keys that were used lately."""
     now_us = engine.time.earliest_us()
     return [
         RateUsage(
             key,
-            rate.left(meter, one, now_us),
-            rate.next_us(meter, one, now_us),
+            rate.left(meter, setting, now_us),
+            rate.next_us(meter, setting, now_us),
             meter.closed_us if meter.closed_us > now_us else 0,
         )
         for key, meter in islice(rate.meters(engine.store, name), most)
@@ -185,16 +185,16 @@ class BusyLimits:
         key = semaphore_of(name)
         if self._rates is None:
             self._rates = rate.rates(self._engine.store)
-        one = rate.rate_of(self._rates, name)
-        if one is not None:
+        setting = rate.rate_of(self._rates, name)
+        if setting is not None:
             if name not in self._slow:
-                self._slow[name] = _metered(self._engine, name, one, self._now_us) is not None
+                self._slow[name] = _metered(self._engine, name, setting, self._now_us) is not None
             return self._slow[name]
         if key not in self._uses:
             known = semaphore.settings(self._engine.store)
-            found = {key: Permits(), **semaphore.in_use(self._engine.store, key)}
+            held = {key: Permits(), **semaphore.in_use(self._engine.store, key)}
             self._uses[key] = {
-                limit: _use(limit, permits, known, self._now_us) for limit, permits in found.items()
+                limit: _use(limit, permits, known, self._now_us) for limit, permits in held.items()
             }
             self._settings = known
         uses = self._uses[key]
@@ -210,8 +210,8 @@ def _use(name: str, permits: Permits, known: Mapping[str, Semaphore], now_us: in
         name,
         semaphore.capacity_now(permits, setting),
         name in known or semaphore_of(name) in known,
-        {who: one for who, one in sorted(permits.holders.items()) if one.until_us > now_us},
-        {who: one for who, one in sorted(permits.waiting.items()) if one.until_us > now_us},
+        {who: hold for who, hold in sorted(permits.holders.items()) if hold.until_us > now_us},
+        {who: wait for who, wait in sorted(permits.waiting.items()) if wait.until_us > now_us},
         permits.closed_us if permits.closed_us > now_us else 0,
         setting,
     )

@@ -134,14 +134,14 @@ class ShardReader:
         """Return the rows that were not read before, under another timestamp."""
         if not self._guard_us:
             return list(rows)
-        found = []
+        new = []
         for row in rows:
             if row.id not in self._known:
                 self._known[row.id] = None
-                found.append(row)
+                new.append(row)
         if len(self._known) > IDS_KNOWN_MAX:
             self._known = dict.fromkeys(list(self._known)[IDS_KNOWN_MAX // 2 :])
-        return found
+        return new
 
 
 def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:

@@ -212,8 +212,11 @@ class LaneIndex:
         self._shards.setdefault(shard, _ShardCache(closed)).update(closed)
 
     def _list(self, listings: Mapping[Lane, int]) -> None:
-        pointers = [Pointer(listing, lane) for lane, listing in listings.items()]
-        new = [one for one in pointers if one not in self._shards[_shard_of(one.lane)].listed]
+        new = [
+            pointer
+            for lane, listing in listings.items()
+            if (pointer := Pointer(listing, lane)) not in self._shards[_shard_of(lane)].listed
+        ]
         if new:
             self._storage.put(new)
             for pointer in new:

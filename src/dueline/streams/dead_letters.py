@@ -86,7 +86,7 @@ class Note:
 
     def without(self, key: str) -> "Note":
         """Return the note without a parked key."""
-        return replace(self, parked={one: at for one, at in self.parked.items() if one != key})
+        return replace(self, parked={name: at for name, at in self.parked.items() if name != key})
 
 
 def read_note(text: str) -> Note:
@@ -133,8 +133,8 @@ def rows_of(
 ) -> list[Row]:
     """Read the parked events of a key, in order."""
     parked = rows_in(store, parked_stream(stream, group), shard, after=after, page_size=_PAGE)
-    found = (row._replace(stream=stream) for row in parked if key_of(row) == key)
-    return list(islice(found, limit))
+    rows = (row._replace(stream=stream) for row in parked if key_of(row) == key)
+    return list(islice(rows, limit))
 
 
 def ask(records: Records, stream: str, group: str, key: str, version: bytes) -> None:

@@ -120,8 +120,8 @@ def registered(records: Records, stream: str) -> Mapping[str, Group]:
 
 def subscribers(records: Records) -> Mapping[str, Group]:
     """Read the groups that subscribe to topics."""
-    found = registered(records, topics.STREAM)
-    return {name: group for name, group in found.items() if group.pattern is not None}
+    groups = registered(records, topics.STREAM)
+    return {name: group for name, group in groups.items() if group.pattern is not None}
 
 
 def forget_subscriber(records: Records, name: str) -> None:
@@ -176,29 +176,29 @@ def too_many(
 
     Args: held: the holder of each shard. names: the live members.
     """
-    found = []
+    excess = []
     for holder in sorted(set(held.values())):
         mine = [shard for shard, name in held.items() if name == holder]
         wanted = share(names, holder, len(shards)) if holder in names else 0
-        found += [(shard, holder) for shard in preferred(holder, mine)[wanted:]]
-    return sorted(found)
+        excess += [(shard, holder) for shard in preferred(holder, mine)[wanted:]]
+    return sorted(excess)
 
 
 def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint]:
     """Read the checkpoints of a group, by shard."""
-    return {int(key): one for key, one in read_all(records, checkpoints_at(stream, group)).items()}
+    return {int(key): at for key, at in read_all(records, checkpoints_at(stream, group)).items()}
 
 
 def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int) -> list[Lag]:
     """Return how far a group is behind, for each shard."""
     known = places(store, stream, group)
-    found = []
+    behind = []
     for shard, rows in _unread(store, stream, group, shards, known, limit=ROWS_COUNTED_MAX):
         present = known.get(shard, Checkpoint("", ""))
         waits_us = max(0, now_us - rows[0].at_us) if rows else 0
         read_us = present.place[0] if present.place and present.place[0] < SEALED_US else 0
-        found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch, read_us))
-    return found
+        behind.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch, read_us))
+    return behind
 
 
 def waits_us(

@@ -17,7 +17,7 @@ def names_of(records: Records, stream: str, group: str) -> list[str]:
 
 def events_of(store: Store, stream: str, group: str) -> list[Event]:
     """Return the parked events of a group, in order for each shard."""
-    found: list[Event] = []
+    events: list[Event] = []
     for shard, present in groups.places(store, stream, group).items():
         note = dead_letters.read_note(present.note)
         for key in note.parked:
@@ -25,8 +25,8 @@ def events_of(store: Store, stream: str, group: str) -> list[Event]:
             rows = dead_letters.rows_of(
                 store, stream, group, shard, key=key, after=after, limit=most
             )
-            found += map(Event, rows)
-    return sorted(found, key=lambda event: event.row[1:4])
+            events += map(Event, rows)
+    return sorted(events, key=lambda event: event.row[1:4])
 
 
 def unpark(engine: Engine, stream: str, group: str, name: str | None = None) -> int:

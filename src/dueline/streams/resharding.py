@@ -85,15 +85,15 @@ def inherited(
     settings: StreamSettings, shard: int, places: Mapping[int, Checkpoint]
 ) -> Mapping[str, tuple[int, str]]:
     """Return the keys that start parked in a new shard: their events in old shards are parked."""
-    found = {}
+    parked = {}
     for earlier in before(settings, shard):
         note = dead_letters.read_note(places[earlier].note) if earlier in places else Note()
         for name in note.parked:
             key = dead_letters.key_in(name)
             own = None if key is None else settings.first + shard_of(key.encode(), settings.shards)
             if own == shard:
-                found[name] = (0, "")
-    return found
+                parked[name] = (0, "")
+    return parked
 
 
 # Stored settings
@@ -201,8 +201,8 @@ def settings_of(store: Store, name: str) -> StreamSettings | None:
 
 def streams(store: Store) -> list[tuple[str, StreamSettings]]:
     """Return the streams that were used, with their settings; damaged ones are omitted."""
-    some = readable(store, PARTITION, StreamSettings)
-    return [(record.key, settings) for record, settings in some]
+    known = readable(store, PARTITION, StreamSettings)
+    return [(record.key, settings) for record, settings in known]
 
 
 def streams_after(store: Store, after: str | None, limit: int) -> list[tuple[str, StreamSettings]]:

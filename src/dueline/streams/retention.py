@@ -51,9 +51,9 @@ def trim_streams(engine: Engine, after: str | None) -> StepResult:
         old_us = _old_us(engine, stream, settings, now_us=now_us)
         if old_us is not None:
             shards = [shard for shard in resharding.shards_of(settings) if shard >= first]
-            found = trim_shards(engine, stream, shards[:left], old_us)
-            acts += len(found.shards)
-            if rest := [*found.more, *shards[left:]]:
+            trimmed = trim_shards(engine, stream, shards[:left], old_us)
+            acts += len(trimmed.shards)
+            if rest := [*trimmed.more, *shards[left:]]:
                 return StepResult(acts, f"{stream}/{rest[0]}")
             left -= len(shards)
             resharding.drop_old_shards(engine, stream)
@@ -100,7 +100,7 @@ def trim_shards(engine: Engine, stream: str, shards: Sequence[int], old_us: int)
             announced_us[shard] = before_us
             more += [shard] if before_us < until_us else []
     needed_us = groups.needed_us(store, stream, announced_us) if announced_us else {}
-    going = [one for one, at_us in announced_us.items() if needed_us.get(one, at_us) >= at_us]
+    going = [shard for shard, at_us in announced_us.items() if needed_us.get(shard, at_us) >= at_us]
     for shard in going:
         store.expire(stream, shard, before_us=announced_us[shard])
     return Trimmed(going, [shard for shard in more if shard in going])

@@ -114,5 +114,5 @@ class ShardOrder:
 
     def _places(self) -> Mapping[int, Checkpoint]:
         places = groups.places(self._store, self._stream, self._group)
-        self._read_out = {one for one, at in places.items() if resharding.is_read_out(at)}
+        self._read_out = {shard for shard, at in places.items() if resharding.is_read_out(at)}
         return places

@@ -61,9 +61,9 @@ def surplus_until_us(engine: Engine, stream: str, shards: Sequence[int], keep_by
 def _counted(engine: Engine, stream: str, shard: int) -> Sequence[tuple[int, int]]:
     """Count the events that were stored since the last step; return the sizes of a shard."""
     store, partition = engine.store, partition_of(stream)
-    found, version = value_at(store, partition, str(shard), _Counted)
-    before = found or _Counted()
-    after: Place | None = (before.at_us, bytes.fromhex(before.id)) if found else None
+    stored, version = value_at(store, partition, str(shard), _Counted)
+    before = stored or _Counted()
+    after: Place | None = (before.at_us, bytes.fromhex(before.id)) if stored else None
     rows = list(islice(rows_in(store, stream, shard, after=after, page_size=_PAGE), ROWS_A_STEP))
     oldest = store.tail(stream, shard, after=None, limit=1).rows
     first_us = oldest[0].at_us if oldest else 0

@@ -178,10 +178,10 @@ class Stream:
           StoreUnavailable: the events of this write are not stored.
         """
         everything = list(events)
-        found: list[Row] = []
+        rows: list[Row] = []
         for start in range(0, len(everything), CHUNK):
-            found += self._append(everything[start : start + CHUNK], tx)
-        return Events(found)
+            rows += self._append(everything[start : start + CHUNK], tx)
+        return Events(rows)
 
     def append_again(self, rows: Sequence[Row]) -> Sequence[Event]:
         """Append the rows of an AppendUnknown again: none is lost, repeats have the same id."""
@@ -231,8 +231,8 @@ class Stream:
             again = self._sent(
                 engine, [resharding.placed(rows[number], settings) for number in late]
             )
-            found = dict(zip(late, again, strict=True))
-            stored = [found.get(number, row) for number, row in enumerate(stored)]
+            moved = dict(zip(late, again, strict=True))
+            stored = [moved.get(number, row) for number, row in enumerate(stored)]
         raise _unknown(self.name, [row for row in stored if row.at_us > SEALED_US])
 
     def _sent(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:

@@ -85,9 +85,9 @@ def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile(r"\.".join(words.get(word, re.escape(word)) for word in pattern.split(".")))
 
 
-def may_meet(one: str, other: str) -> bool:
+def may_meet(pattern: str, other: str) -> bool:
     """Return whether a topic may match both patterns."""
-    return _meet(one.split("."), other.split("."))
+    return _meet(pattern.split("."), other.split("."))
 
 
 def _meet(first: Sequence[str], second: Sequence[str]) -> bool:

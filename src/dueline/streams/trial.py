@@ -84,7 +84,7 @@ class HandlerIsolation:
         """Start a handler; False: not now, since another runs alone, or waits to."""
         now_us = self._clock.monotonic_us()
         with self._lock:
-            self._waiting = {one: us for one, us in self._waiting.items() if us > now_us}
+            self._waiting = {other: us for other, us in self._waiting.items() if us > now_us}
             self._waiting.pop(who, None)
             if self._alone not in (None, who):
                 return False

@@ -248,12 +248,12 @@ class _Engine:
         taken = claimer.claim(1, {})
         if not taken:
             return self._run_gathered(counts, raises=raises)
-        found = self._settler.sort(taken)
-        self._settler.complete(found.decided)
-        self._settler.record_crashes(found.died)
-        self._settler.end(found.over)
-        self._steps.ended(found.gone)
-        steps = self._steps.sort(found.fit)
+        sorted_ = self._settler.sort(taken)
+        self._settler.complete(sorted_.decided)
+        self._settler.record_crashes(sorted_.died)
+        self._settler.end(sorted_.over)
+        self._steps.ended(sorted_.gone)
+        steps = self._steps.sort(sorted_.fit)
         for claimed in steps.fit:
             self._admit(claimed.job, counts, steps.given.get(claimed.job.id, b""), raises=raises)
         self._steps.park_and_end(steps)
@@ -294,18 +294,18 @@ class _Engine:
                 [Ended(assignment.job, GivenBack(), 0, now_us) for assignment in left], []
             )
 
-    def _run(self, some: list[Assignment], counts: Drained, *, raises: bool) -> None:
+    def _run(self, batch: list[Assignment], counts: Drained, *, raises: bool) -> None:
         """Run a job or a batch."""
-        queues, first = self._queues, some[0]
+        queues, first = self._queues, batch[0]
         started_us = queues.engine.time.latest_us()
         self._execution.error = None
-        ending = self._call(first if len(some) == 1 else first._replace(chunk=some), started_us)
+        ending = self._call(first if len(batch) == 1 else first._replace(chunk=batch), started_us)
         self._reports.write()
         each = dict(ending.endings) if isinstance(ending, Each) else {first.job.claim(): ending}
         ended_us = queues.engine.time.latest_us()
         ended = [
             Ended(assignment.job, each[assignment.job.claim()], started_us, ended_us)
-            for assignment in some
+            for assignment in batch
         ]
         self._steps.settled(ended, self._settler.settle(ended, []))
         for attempt in ended:

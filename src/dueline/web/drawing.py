@@ -69,38 +69,38 @@ def bars(timeline: Timeline) -> Bars:
     slots = timeline.slots
     step = _WIDTH / len(slots)
     top = max(1, *(max(slot.total, (slot.expected or (0, 0))[1]) for slot in slots))
-    found, ticks = [], []
-    for place, one in enumerate(slots):
-        at = datetime.fromtimestamp(one.at_us / SECOND_US, UTC)
+    drawn, ticks = [], []
+    for place, slot in enumerate(slots):
+        at = datetime.fromtimestamp(slot.at_us / SECOND_US, UTC)
         if at.minute == 0 and at.hour % _TICK_HOURS == 0:
             ticks.append((round(place * step, 1), at.strftime("%H:%M")))
         parts, y = [], float(_HEIGHT)
         for band in BANDS:
-            if one.counts[band]:
-                height = max(1.5, one.counts[band] / top * (_HEIGHT - 8))
+            if slot.counts[band]:
+                height = max(1.5, slot.counts[band] / top * (_HEIGHT - 8))
                 y -= height
                 parts.append((band, round(y, 1), round(height, 1)))
-        said = ", ".join(f"{one.counts[band]:,} {band}" for band in BANDS if one.counts[band])
-        least = "at least " if one.is_capped else ""
+        said = ", ".join(f"{slot.counts[band]:,} {band}" for band in BANDS if slot.counts[band])
+        least = "at least " if slot.is_capped else ""
         label = f"{at:%H:%M} UTC: {least}{said} priority" if said else ""
         within = None
-        if one.expected is not None:
-            high, low = (one.expected[n] / top * (_HEIGHT - 8) for n in (1, 0))
+        if slot.expected is not None:
+            high, low = (slot.expected[n] / top * (_HEIGHT - 8) for n in (1, 0))
             within = round(_HEIGHT - high, 1), round(max(1.5, high - low), 1)
-            label = f"{label or f'{at:%H:%M} UTC'}; expected to start: {one.expected[0]:,} to "
-            label += f"{one.expected[1]:,} (80 %)"
+            label = f"{label or f'{at:%H:%M} UTC'}; expected to start: {slot.expected[0]:,} to "
+            label += f"{slot.expected[1]:,} (80 %)"
         x = round(place * step + step * 0.1, 1)
-        found.append(Bar(x, parts, label, one.is_capped, within))
+        drawn.append(Bar(x, parts, label, slot.is_capped, within))
     now_x = (timeline.now_us - slots[0].at_us) / SLOT_US * step
     is_capped = any(slot.is_capped for slot in slots)
     total = sum(slot.total for slot in slots)
     until = None
     if timeline.until_us is not None:
-        slot = min(max(0, (timeline.until_us - slots[0].at_us) // SLOT_US), len(slots) - 1)
-        at = datetime.fromtimestamp(slots[slot].at_us / SECOND_US, UTC)
-        until = round(slot * step, 1), f"{at:%H:%M} UTC"
+        last = min(max(0, (timeline.until_us - slots[0].at_us) // SLOT_US), len(slots) - 1)
+        at = datetime.fromtimestamp(slots[last].at_us / SECOND_US, UTC)
+        until = round(last * step, 1), f"{at:%H:%M} UTC"
     return Bars(
-        _WIDTH, _HEIGHT, round(step * 0.8, 1), found, round(now_x, 1), ticks, top, total, is_capped,
+        _WIDTH, _HEIGHT, round(step * 0.8, 1), drawn, round(now_x, 1), ticks, top, total, is_capped,
         until,
     )  # fmt: skip
 
@@ -154,25 +154,25 @@ def spans(details: JobDetails, now_us: int) -> Sequence[Span]:
     attempts = [attempt for attempt in reversed(details.attempts) if attempt.worker]
     if not job.enqueued_us or details.is_capped:
         return ()
-    found: list[tuple[str, int, int]] = []
+    periods: list[tuple[str, int, int]] = []
     at_us = job.enqueued_us
     for attempt in attempts:
         started_us = attempt.started_us or attempt.claimed_us
         due_us = min(max(attempt.due_us, at_us), started_us) if attempt.fence == 1 else started_us
-        found += [
+        periods += [
             ("waits", at_us, due_us),
             ("late", due_us, started_us),
             ("done" if attempt.outcome == "done" else "failed", started_us, attempt.ended_us),
         ]
         at_us = attempt.ended_us
     if job.state == "running":
-        found += [("waits", at_us, job.claimed_us), ("running", job.claimed_us, now_us)]
+        periods += [("waits", at_us, job.claimed_us), ("running", job.claimed_us, now_us)]
     elif job.state in ("ready", "scheduled", "retrying"):
-        found += [("waits", at_us, min(job.at_us, now_us)), ("late", job.at_us, now_us)]
-    found = [(kind, begin, end) for kind, begin, end in found if end > begin]
-    if not found:
+        periods += [("waits", at_us, min(job.at_us, now_us)), ("late", job.at_us, now_us)]
+    periods = [(kind, begin, end) for kind, begin, end in periods if end > begin]
+    if not periods:
         return ()
-    first, last = found[0][1], max(end for _, _, end in found)
+    first, last = periods[0][1], max(end for _, _, end in periods)
     scale = 1000 / (last - first)
     return [
         Span(
@@ -181,7 +181,7 @@ def spans(details: JobDetails, now_us: int) -> Sequence[Span]:
             round(max(3.0, (end - begin) * scale), 1),
             f"{kind} {span_text(end - begin)}",
         )
-        for kind, begin, end in found
+        for kind, begin, end in periods
     ]
 
 
@@ -274,9 +274,9 @@ def graph(workflow: WorkflowDetails) -> Drawing:
         alike[depth[number], layout.label(number)].append(number)
     boxes: list[Box] = []
     columns: dict[int, list[Box]] = defaultdict(list)
-    for (level, _), steps in sorted(alike.items(), key=lambda one: (one[0][0], one[1][0])):
-        for some in [steps] if len(steps) > _ALIKE_MAX else [[step] for step in steps]:
-            columns[level].append(_box(workflow, some))
+    for (level, _), steps in sorted(alike.items(), key=lambda entry: (entry[0][0], entry[1][0])):
+        for boxed in [steps] if len(steps) > _ALIKE_MAX else [[step] for step in steps]:
+            columns[level].append(_box(workflow, boxed))
     tallest = max(len(column) for column in columns.values())
     for level, column in columns.items():
         for place, box in enumerate(column):
@@ -302,14 +302,14 @@ def graph(workflow: WorkflowDetails) -> Drawing:
 def _box(workflow: WorkflowDetails, steps: list[int]) -> Box:
     layout = workflow.view.layout
     node, title = layout.nodes[steps[0]], layout.title(steps[0])
-    some = [workflow.steps[step] for step in steps]
-    counts = Counter(step_status.state for step_status in some)
+    statuses = [workflow.steps[step] for step in steps]
+    counts = Counter(step_status.state for step_status in statuses)
     urgent = min(counts, key=lambda state: _URGENT.index(state) if state in _URGENT else 0)
     short = title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…"
     if len(steps) > 1:
         note = ", ".join(f"{count:,} {state}" for state, count in counts.most_common(2))
         return Box(steps, f"{len(steps):,} x {short}"[: _TITLE + 6], urgent, note)
-    tries = f", attempt {some[0].errors + 1}" if some[0].errors else ""
+    tries = f", attempt {statuses[0].errors + 1}" if statuses[0].errors else ""
     role = f", undoes step {node.undoes[0]}" if node.undoes else ""
     role = role or (", on failure" if node.task and node.unless is not None else "")
     return Box(steps, short, urgent, f"{urgent}{tries}{role}", workflow.jobs[steps[0]])

@@ -105,7 +105,7 @@ def problem(
         headers: Headers of the response.
         **more: Other fields of Problem.
     """
-    found = Problem(
+    body = Problem(
         type=f"urn:dueline:problem:{kind.name}",
         title=kind.title,
         status=kind.status,
@@ -114,7 +114,7 @@ def problem(
         **more,
     )
     return Response(
-        msgspec.json.encode(found), kind.status, headers, media_type="application/problem+json"
+        msgspec.json.encode(body), kind.status, headers, media_type="application/problem+json"
     )
 
 
@@ -133,7 +133,7 @@ def problem_of_status(
 
 def problem_of(error: DuelineError) -> Response:
     """Return the response of an error."""
-    kind = next(kind for one, kind in _OF_ERROR.items() if isinstance(error, one))
+    kind = next(kind for error_type, kind in _OF_ERROR.items() if isinstance(error, error_type))
     more: dict[str, Any] = {"unsent": getattr(error, "unsent", 0)}
     headers: dict[str, str] = {}
     if isinstance(error, Duplicate):

@@ -27,7 +27,7 @@ class Redaction:
         """Return a JSON value without the values of secret keys."""
         match value:
             case dict():
-                return {key: self.named(str(key), one) for key, one in value.items()}
+                return {key: self.named(str(key), inner) for key, inner in value.items()}
             case list():
                 return [self.value(item) for item in value]
         return value
@@ -52,7 +52,7 @@ class Redaction:
         known = [*names][: len(args)]
         known += [str(place) for place in range(len(known), len(args))]
         shown = dict(zip(known, args, strict=True))
-        return {name: self.named(name, one) for name, one in {**shown, **kwargs}.items()}
+        return {name: self.named(name, given) for name, given in {**shown, **kwargs}.items()}
 
     def named(self, name: str, value: Any) -> Any:  # noqa: ANN401
         """Return the value of a name; hidden if that is the name of a secret."""

@@ -131,7 +131,7 @@ def _with_code(text: str) -> Markup:
     if len(words) % 2 == 0:  # one has no partner, as in an error of a handler
         return escape(printable(text))
     code = Markup("<code>{}</code>")
-    return Markup("").join(code.format(one) if n % 2 else one for n, one in enumerate(words))
+    return Markup("").join(code.format(word) if n % 2 else word for n, word in enumerate(words))
 
 
 def _soft(text: str) -> Markup:

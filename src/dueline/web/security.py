@@ -133,15 +133,15 @@ class Access:
 
     def by_token(self, token: str) -> Identity | None:
         """Return the identity of a token; all are compared, in constant time."""
-        found = None
+        identity = None
         for number, (known, given) in enumerate(self.tokens.items(), 1):
             if hmac.compare_digest(known.encode(), token.encode()):
-                found = (
+                identity = (
                     given
                     if isinstance(given, Identity)
                     else Identity(f"token {number} ({given})", given)
                 )
-        return found
+        return identity
 
     def session_of(self, token: str, now_s: float) -> str:
         """Return the session of a token: it does not contain the token, and ends by itself."""
@@ -320,9 +320,9 @@ class Guard:
         if access.tokens and (token := _bearer_of(request)) is not None:
             return await self.by_token(request, token)
         if access.tokens and (session := request.cookies.get(SESSION_COOKIE)):
-            found = access.by_session(session, time.time())
-            if found is not None and not await self._has_ended(session):
-                return found
+            identity = access.by_session(session, time.time())
+            if identity is not None and not await self._has_ended(session):
+                return identity
         if access.authorize is not None:
             answer = access.authorize(request)
             return await answer if inspect.isawaitable(answer) else answer

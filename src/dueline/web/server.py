@@ -58,8 +58,8 @@ def bound(host: str, port: int) -> socket.socket:
         ConfigError: The address is not free, or not one of this machine.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(found[4][:2], family=found[0])
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[4][:2], family=address[0])
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host:.80}, port {port}: {error.strerror}.", hint="Use --port 8322."
@@ -148,12 +148,13 @@ class BoundedProtocol(H11Protocol):
 
 def _least_useful(connections: list[BoundedProtocol]) -> BoundedProtocol:
     """Return the connection to close: the oldest of the peer with most of the lowest rank."""
-    oldest_first = sorted(connections, key=lambda one: one.number)
+    oldest_first = sorted(connections, key=lambda connection: connection.number)
     new_from = len(oldest_first) - NEW_MAX
-    ranks = [one.rank(is_new=n >= new_from) for n, one in enumerate(oldest_first)]
-    some = [one for one, rank in zip(oldest_first, ranks, strict=True) if rank == min(ranks)]
-    counts = Counter(connection.client and connection.client[0] for connection in some)
-    return max(some, key=lambda one: counts[one.client and one.client[0]])  # the first of them
+    ranks = [connection.rank(is_new=n >= new_from) for n, connection in enumerate(oldest_first)]
+    pairs = zip(oldest_first, ranks, strict=True)
+    lowest = [connection for connection, rank in pairs if rank == min(ranks)]  # oldest first
+    counts = Counter(connection.client and connection.client[0] for connection in lowest)
+    return max(lowest, key=lambda connection: counts[connection.client and connection.client[0]])
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:

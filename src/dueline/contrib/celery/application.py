@@ -155,11 +155,11 @@ class Celery(CallWords):
         """Declare the rate of a task; return its limits."""
         if rate is None:
             return []
-        found = _RATE.fullmatch(str(rate))
-        if found is None:
+        match = _RATE.fullmatch(str(rate))
+        if match is None:
             raise BadInput(f"`rate_limit` is {rate!r:.80}.", hint='Use "10/s", "10/m" or "10/h".')
         name = re.sub(r"[^a-z0-9_-]+", "-", f"rate-{task}".lower())[:63]
-        self.rate(name, int(found[1]), per=_PERIODS[found[2] or ""], burst=1)  # evenly, as there
+        self.rate(name, int(match[1]), per=_PERIODS[match[2] or ""], burst=1)  # evenly, as there
         return [name]
 
     def named(self, name: str) -> CeleryTask:
@@ -214,8 +214,8 @@ class Celery(CallWords):
     ) -> None:
         """Run a task on a schedule."""
         call = sig.clone(args, kwargs or {})
-        timing = {"cron": schedule.expression} if isinstance(schedule, crontab) else None
-        found = timing or timing_of(schedule)
+        cron = {"cron": schedule.expression} if isinstance(schedule, crontab) else None
+        timing = cron or timing_of(schedule)
         using = call.task.using(**self.call_options(**{**call.options, **options}))
         arguments: Any = call.args
         if call.kwargs:
@@ -224,8 +224,8 @@ class Celery(CallWords):
             valid_name(name or call.task.name),
             using,
             arguments,
-            **found,
-            tz=self.conf.timezone if "cron" in found else "UTC",
+            **timing,
+            tz=self.conf.timezone if "cron" in timing else "UTC",
             catch_up="last",  # as beat does after it was down
         )
 

@@ -60,7 +60,7 @@ def check(place: str) -> tuple[Sequence[Path], Sequence[Finding]]:
     trees = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in files}
     tasks = {name for tree in trees.values() for name in _task_names(tree)}
     findings = {
-        found for path, tree in trees.items() for found in _Reader(path, tree, tasks).read()
+        finding for path, tree in trees.items() for finding in _Reader(path, tree, tasks).read()
     }
     return files, sorted(findings)
 
@@ -230,16 +230,16 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _setting(self, node: ast.AST, name: str, value: ast.expr) -> None:
-        found = _literal(value, default=...)
+        literal = _literal(value, default=...)
         if name in AS_EVER:
-            if found is not ... and found != AS_EVER[name]:
+            if literal is not ... and literal != AS_EVER[name]:
                 self._add(node, name, f"Use {AS_EVER[name]!r}, which always holds.")
         elif name not in DEFAULTS:
             word = setting_word(name)
             self._add(node, name, f"Use {word}." if word else "It has no counterpart. Remove it.")
-        elif found is not ...:
+        elif literal is not ...:
             try:
-                check_setting(name, found)
+                check_setting(name, literal)
             except BadInput as error:
                 self._add(node, name, str(error))
 

@@ -72,7 +72,7 @@ class Settings:
 
     def update(self, *settings: Mapping[str, Any], **named: Any) -> None:
         """Change several settings."""
-        for name, value in [*(item for some in settings for item in some.items()), *named.items()]:
+        for name, value in [*(item for part in settings for item in part.items()), *named.items()]:
             setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -160,10 +160,10 @@ def _route_of(routes: Any, task: str) -> Mapping[str, Any]:
 
 def _annotations_of(annotations: Any, task: str) -> Iterator[Mapping[str, Any]]:
     """Yield the options that annotations give a task, those of all tasks first."""
-    for some in annotations if isinstance(annotations, list | tuple) else [annotations or {}]:
-        if not isinstance(some, Mapping):
+    for by_task in annotations if isinstance(annotations, list | tuple) else [annotations or {}]:
+        if not isinstance(by_task, Mapping):
             raise BadInput(
                 "Annotations by objects have no counterpart.", hint="Use a dict by task name."
             )
         for name in ("*", task):
-            yield some.get(name) or {}
+            yield by_task.get(name) or {}

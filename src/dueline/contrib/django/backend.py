@@ -189,14 +189,14 @@ class DuelineBackend(BaseTaskBackend):
         try:
             job_id = parse_id(result_id)
             queues = self.app.queues_in(self.app.database or DEFAULT_DB_ALIAS)
-            found = queues.find(job_id)
+            job = queues.find(job_id)
         except (BadInput, NotFound) as error:
             raise TaskResultDoesNotExist(result_id) from error
-        if found.row is not None and found.outcome is None:
-            result = self._of_row(found.row, found.status)
+        if job.row is not None and job.outcome is None:
+            result = self._of_row(job.row, job.status)
         else:
-            assert found.outcome is not None, "it has a row or an outcome"
-            result = self._of_outcome(job_id, found.outcome)
+            assert job.outcome is not None, "it has a row or an outcome"
+            result = self._of_outcome(job_id, job.outcome)
         if result is None:
             raise TaskResultDoesNotExist(result_id)
         return result
@@ -225,9 +225,9 @@ class DuelineBackend(BaseTaskBackend):
         if not count:
             return ()
         most = HISTORY_ROWS_MAX
-        found = attempts_of(self.app.engine, job_id, queue, limit=most, most=most).attempts
+        attempts = attempts_of(self.app.engine, job_id, queue, limit=most, most=most).attempts
         # Not the other events of a history with all of them, and no attempt that does not count.
-        counted = [attempt for attempt in found if attempt.worker and attempt.outcome in COUNTED]
+        counted = [attempt for attempt in attempts if attempt.worker and attempt.outcome in COUNTED]
         return counted[:count][::-1]
 
     def _of_outcome(self, job_id: JobId, outcome: Outcome) -> TaskResult | None:

@@ -66,7 +66,7 @@ def cron_of(fields: Sequence[Collection[int]]) -> str:
 
     Raises: BadInput: days of the month and of the week are both restricted.
     """
-    texts = [_text_of(one, *bounds) for one, bounds in zip(fields, RANGES, strict=True)]
+    texts = [_text_of(values, *bounds) for values, bounds in zip(fields, RANGES, strict=True)]
     check_days(texts[2], texts[4])
     return " ".join(texts)
 
@@ -81,15 +81,15 @@ def check_days(day: str, weekday: str) -> None:
 
 
 def _text_of(values: Collection[int], first: int, last: int) -> str:
-    some = sorted(values)
-    if len(some) == last - first + 1:
+    numbers = sorted(values)
+    if len(numbers) == last - first + 1:
         return "*"
-    step = some[1] - some[0] if len(some) > 1 else 0
-    if step > 1 and some == [*range(first, last + 1, step)]:
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 0
+    if step > 1 and numbers == [*range(first, last + 1, step)]:
         return f"*/{step}"
-    if step == 1 and len(some) > _SHORT and some == [*range(some[0], some[-1] + 1)]:
-        return f"{some[0]}-{some[-1]}"
-    return ",".join(map(str, some))
+    if step == 1 and len(numbers) > _SHORT and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ",".join(map(str, numbers))
 
 
 def local_zone() -> str:

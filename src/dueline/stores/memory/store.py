@@ -98,20 +98,20 @@ class MemoryStore(WalksByTime):
         self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], lease: Lease
     ) -> tuple[list[Job], dict[Lane, int | None]]:
         """Claim the first rows that fit; return them unclaimed, and each lane's lowest `at_us`."""
-        found: list[Job] = []
+        jobs: list[Job] = []
         heads: dict[Lane, int | None] = {}
         with self._unit():
             for want in wants:
-                if len(found) == limit:
+                if len(jobs) == limit:
                     break
                 rows = self._rows.get(want.lane, {})
-                most = min(want.most, limit - len(found))
-                some = heapq.nsmallest(most, filter(fits, rows.values()), key=order)
-                for row in some:
+                most = min(want.most, limit - len(jobs))
+                first = heapq.nsmallest(most, filter(fits, rows.values()), key=order)
+                for row in first:
                     self._set(rows, row.id, claimed(row, lease))
-                found += some
+                jobs += first
                 heads[want.lane] = min((row.at_us for row in rows.values()), default=None)
-        return found, heads
+        return jobs, heads
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply outcomes, each on its own, in their order."""
@@ -202,8 +202,8 @@ class MemoryStore(WalksByTime):
             if not names:
                 return RecordsPage((), None)
             table = self._records[names[0]]
-            found = [(names[0], table[key]) for key in sorted(table) if self._live(names[0], key)]
-            return RecordsPage(found, names[0])
+            records = [(names[0], table[key]) for key in sorted(table) if self._live(names[0], key)]
+            return RecordsPage(records, names[0])
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

@@ -139,36 +139,36 @@ def connection_of(tx: object) -> CallersConnection:
       BadInput: It has none, or no transaction is open on it.
     """
     wait: Wait | None = None
-    found: Any = tx
+    inner: Any = tx
     if isinstance(tx, AwaitedConnection):
-        found, wait = tx.connection, tx.wait
-    modules = {kind.__module__.partition(".")[0] for kind in type(found).__mro__}
-    kind = type(found).__name__
+        inner, wait = tx.connection, tx.wait
+    modules = {kind.__module__.partition(".")[0] for kind in type(inner).__mro__}
+    kind = type(inner).__name__
     if "sqlalchemy" in modules and wait is not None:
-        found = wait(found.run_sync(_driver_of))
+        inner = wait(inner.run_sync(_driver_of))
     elif "sqlalchemy" in modules:
-        found = _driver_of(found)
-        if not isinstance(found, Connection):
+        inner = _driver_of(inner)
+        if not isinstance(inner, Connection):
             from sqlalchemy.util import await_only  # noqa: PLC0415  (the caller has it)
 
             wait = await_only
-    elif "django" in modules and hasattr(found, "ensure_connection"):
-        found.ensure_connection()
-        found = found.connection
-    elif isinstance(found, psycopg.Cursor | AsyncCursor):
-        found = found.connection
-    if wait is not None and type(found).__module__.startswith("asyncpg."):
-        return _of_asyncpg(found, wait)
-    if not isinstance(found, Connection if wait is None else AsyncConnection):
+    elif "django" in modules and hasattr(inner, "ensure_connection"):
+        inner.ensure_connection()
+        inner = inner.connection
+    elif isinstance(inner, psycopg.Cursor | AsyncCursor):
+        inner = inner.connection
+    if wait is not None and type(inner).__module__.startswith("asyncpg."):
+        return _of_asyncpg(inner, wait)
+    if not isinstance(inner, Connection if wait is None else AsyncConnection):
         raise BadInput(f"`tx` must be a transaction on PostgreSQL (got a {kind}).", hint=_HINT)
-    status = found.info.transaction_status
+    status = inner.info.transaction_status
     if status == TransactionStatus.INERROR:
         raise _failed()
-    if found.closed or (found.autocommit and status != TransactionStatus.INTRANS):
+    if inner.closed or (inner.autocommit and status != TransactionStatus.INTRANS):
         raise _not_open()
-    _check_encoding(found.info.parameter_status("client_encoding"))
-    cursor = AwaitedCursor(found, wait) if isinstance(found, AsyncConnection) and wait else None
-    return CallersConnection(found, cursor)
+    _check_encoding(inner.info.parameter_status("client_encoding"))
+    cursor = AwaitedCursor(inner, wait) if isinstance(inner, AsyncConnection) and wait else None
+    return CallersConnection(inner, cursor)
 
 
 def _of_asyncpg(connection: Any, wait: Wait) -> CallersConnection:  # noqa: ANN401

@@ -166,17 +166,17 @@ def prefetch(
 ) -> PrefetchResult:
     """Claim the first rows that become due soon, want by want."""
     now_us, lease_us, worker, token = lease
-    found: list[Prefetched] = []
+    jobs: list[Prefetched] = []
     visited: list[Want] = []
     for lane, most in wants:
-        if len(found) >= limit:
+        if len(jobs) >= limit:
             break
-        want = Want(lane, min(most, limit - len(found)))
+        want = Want(lane, min(most, limit - len(jobs)))
         visited.append(want)
         rows = database.fetch(
             _PREFETCH,
             [*values_of([want], [None]), now_us, until_us, lease_us, token, worker, now_us],
         )
         rows.sort(key=due_order)
-        found += map(Prefetched, jobs_in(lane, rows), [row[_AT] for row in rows])
-    return PrefetchResult(found, whole_heads(database, visited))
+        jobs += map(Prefetched, jobs_in(lane, rows), [row[_AT] for row in rows])
+    return PrefetchResult(jobs, whole_heads(database, visited))

@@ -309,10 +309,10 @@ class Connections:
         """Commit; return the rows of the query after it, and the error of the commit."""
         if connection.is_quick and query is not None:
             both = [(trips.COMMIT, ()), self._numbered(query)]
-            (committed, found), lost = trips.run_each(connection, both)
+            (committed, answer), lost = trips.run_each(connection, both)
             if committed is None:
                 return None, lost
-            return Results(connection).rows(found) if found is not None else None, None
+            return Results(connection).rows(answer) if answer is not None else None, None
         try:
             if connection.is_quick:
                 trips.run(connection, [*before, (trips.COMMIT, ())])
@@ -522,10 +522,10 @@ def _outcome_of(status: str | None, recovery: int, now: int | None) -> bool | No
 
 def check_version(connection: Connection, address: Address) -> None:
     """Raise SchemaMismatch if the tables are of another version."""
-    found = connection.execute(
+    row = connection.execute(
         named("SELECT value FROM @about WHERE name = 'schema'", address.schema), prepare=False
     ).fetchone()
-    version = str(found[0]) if found else ""
+    version = str(row[0]) if row else ""
     if version == "1":
         raise SchemaMismatch.too_old(f"{address} has tables of schema 1")
     if version != str(SCHEMA_VERSION):

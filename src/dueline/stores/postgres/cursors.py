@@ -134,8 +134,8 @@ class Claims:
         unsure: list[Want] = []
         if rows is not None:
             rereads = POLLED if connection.is_pooled else NOTIFIED
-            found, cursors, unsure = _heads(visits, rows, now_us, rereads)
-            heads |= found
+            sure, cursors, unsure = _heads(visits, rows, now_us, rereads)
+            heads |= sure
         if unsure:
             with suppress(DuelineError):
                 heads |= connection.read(lambda database: whole_heads(database, unsure))
@@ -150,15 +150,15 @@ class Claims:
         taken = _Taken([], {}, [])
         place = 0
         while place < len(wants) and len(taken.jobs) < limit:
-            some: list[Want] = []
+            fitting: list[Want] = []
             room = limit - len(taken.jobs)
             # As many lanes as fit: what they leave of the limit, the next one may take.
-            while place < len(wants) and (not some or wants[place].most <= room):
+            while place < len(wants) and (not fitting or wants[place].most <= room):
                 lane, most = wants[place]
-                some.append(Want(lane, min(most, room)))
-                room -= some[-1].most
+                fitting.append(Want(lane, min(most, room)))
+                room -= fitting[-1].most
                 place += 1
-            self._visit(database, some, lease, taken)
+            self._visit(database, fitting, lease, taken)
         return taken, _heads_query(taken.visits, lease.now_us)
 
     def _visit(
@@ -183,16 +183,16 @@ class Claims:
             new = claim_inserted(database, rest[0], known[0], lease)
         rows = [[]] if new else claim_due(database, rest, known, lease)
         took_us = self._clock.monotonic_us() - began_us
-        for want, cursor, places, found, more in zip(rest, known, read, rows, late, strict=True):
-            positions = [row[POSITION] for row in found] or [job.pos_us for job in new]
+        for want, cursor, places, due, more in zip(rest, known, read, rows, late, strict=True):
+            positions = [row[POSITION] for row in due] or [job.pos_us for job in new]
             lapse_us = lease.now_us + lease.duration_us if more else GREATEST
             taken.visits.append(
                 _Visit(want, cursor, places, positions, began_us, took_us, lapse_us)
             )
-            found += more  # noqa: PLW2901  (in place)
-            found.sort(key=due_order)
-            taken.jobs.extend(jobs_in(want.lane, found))
-            taken.died.update(died_in(want.lane, found))
+            due += more  # noqa: PLW2901  (in place)
+            due.sort(key=due_order)
+            taken.jobs.extend(jobs_in(want.lane, due))
+            taken.died.update(died_in(want.lane, due))
         taken.jobs.extend(new)
 
     def _head_of(self, visit: _Visit, head_us: int | None) -> int | None:
@@ -239,12 +239,12 @@ def _claim_late(
         if until_us < pos_us:  # the claim from the cursor reads it
             continue
         there, more = cursor._replace(pos_us=pos_us), Want(want.lane, want.most - len(rows))
-        found: list[tuple[Any, ...]] = []
+        due: list[tuple[Any, ...]] = []
         if more.most:
-            (found,) = claim_due(database, [more], [there], lease, until_us=until_us)
-        if len(found) == more.most:
+            (due,) = claim_due(database, [more], [there], lease, until_us=until_us)
+        if len(due) == more.most:
             del places[part]
-        rows += found
+        rows += due
     return rows
 
 

@@ -170,11 +170,11 @@ class Database:
             return trips.run(connection, statements)[-1]
         self._begins, self.number = False, "unknown"  # there is something to roll back
         statements, self.later = [*self.later, (text, bound)], []
-        _, number, *found = trips.run(
+        _, number, *results = trips.run(
             connection, [(trips.BEGIN, ()), (trips.NUMBER, ()), *statements]
         )
         self.number = (number.get_value(0, 0) or b"").decode()
-        return found[-1]
+        return results[-1]
 
 
 @lru_cache(maxsize=1000)

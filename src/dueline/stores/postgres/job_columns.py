@@ -92,12 +92,12 @@ def walk(
 
 def sample(database: Database, lanes_of: Sequence[Lane], *, most: int) -> Sample:
     """Return places of rows in a few blocks of the table."""
-    found = database.fetch(_SAMPLE, (_BLOCKS, _BLOCKS))
-    if not found:
+    rows = database.fetch(_SAMPLE, (_BLOCKS, _BLOCKS))
+    if not rows:
         return Sample(0, {})
-    kept = -(-len(found) // most)
+    kept = -(-len(rows) // most)
     by_number: dict[int, list[Place]] = {}
-    for number, pos_us, job_id, _ in found:
+    for number, pos_us, job_id, _ in rows:
         by_number.setdefault(number, []).append((pos_us, JobId(job_id)))
     wanted = set(lanes_of)
     places = {
@@ -105,7 +105,7 @@ def sample(database: Database, lanes_of: Sequence[Lane], *, most: int) -> Sample
         for number, *cells in database.fetch(_LANES, (list(by_number),))
         if (lane := Lane(*cells)) in wanted
     }
-    return Sample(kept * 100 / found[0][3], places)
+    return Sample(kept * 100 / rows[0][3], places)
 
 
 @lru_cache

@@ -109,8 +109,8 @@ def add(database: Database, jobs: Sequence[Job], *, are_new: bool = False) -> No
     """
     wanted = {lane: lane.bucket for lane in set(map(_lane_of, jobs))}
     if len(wanted) <= LANES_MAX and not any(map(_hop_of, jobs)):
-        found = database.first(*insert_held(wanted, jobs, are_new=are_new))
-        if found is not None and found[0] == len(wanted):
+        row = database.first(*insert_held(wanted, jobs, are_new=are_new))
+        if row is not None and row[0] == len(wanted):
             return
     numbers = lanes.hold(database, wanted)
     database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))
@@ -159,7 +159,7 @@ def _settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
 
 def _in_order(verdicts: Sequence[V]) -> list[V]:
     """Return them in the order in which all transactions lock rows."""
-    return sorted(verdicts, key=lambda one: (one.job.lane, one.job.pos_us, one.job.id))
+    return sorted(verdicts, key=lambda change: (change.job.lane, change.job.pos_us, change.job.id))
 
 
 def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
@@ -177,8 +177,8 @@ def _drop(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
     dropped = database.fetch(_DROP_CLAIM, (list(map(_id_of, jobs)), token))
     if len(dropped) == len(drops):
         return dropped
-    found = {row[0] for row in dropped}
-    return dropped + _drop_locked(database, [drop for drop in drops if drop.job.id not in found])
+    ids = {row[0] for row in dropped}
+    return dropped + _drop_locked(database, [drop for drop in drops if drop.job.id not in ids])
 
 
 def _drop_locked(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
@@ -225,8 +225,8 @@ _SETTLERS: Final[dict[type[Verdict], Callable[..., list[tuple[Any, ...]]]]] = {
 def find(database: Database, ids: Sequence[JobId]) -> list[Job | None]:
     """Return jobs by id."""
     rows = database.fetch(_FIND, (list(ids),))
-    found = {job.id: job for row in rows for job in job_rows.jobs_of(Lane(*row[:5]), [row[5:]])}
-    return [found.get(job_id) for job_id in ids]
+    by_id = {job.id: job for row in rows for job in job_rows.jobs_of(Lane(*row[:5]), [row[5:]])}
+    return [by_id.get(job_id) for job_id in ids]
 
 
 def scan(

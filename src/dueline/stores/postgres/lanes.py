@@ -197,8 +197,8 @@ def page(
         ),
     )  # fmt: skip
     pointers = [Pointer(row[0], Lane(queue, shard, *row[1:4])) for row in rows]
-    heads = {pointer.lane: one[5] for pointer, one in zip(pointers, rows, strict=True)
-             if not one[4]}  # fmt: skip
+    heads = {pointer.lane: row[5] for pointer, row in zip(pointers, rows, strict=True)
+             if not row[4]}  # fmt: skip
     more = pointers[-1] if len(pointers) == limit else None
     return LanePage(pointers, marks, more, version or NO_VERSION, heads)
 

@@ -65,11 +65,11 @@ def page_of_all(database: Database, after: str | None, limit: int) -> RecordsPag
         " ORDER BY partition, key LIMIT %s",
         (*(json.loads(after) if after is not None else ()), limit),
     )
-    found = [
+    records = [
         (part, Put(key, version, value, None, until_us))
         for part, key, version, value, until_us in rows
     ]
-    return RecordsPage(found, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
+    return RecordsPage(records, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
 
 
 _Columns = list[list[object]]

@@ -376,10 +376,10 @@ class PostgresStore:
         )
         if mark >= min(at_us, until_us) or self._connection is not self._connections:
             return mark
-        _, found = self._connections.write_then_fetch(
+        _, rows = self._connections.write_then_fetch(
             lambda database: streams.close_until(database, stream, shard, at_us)
         )
-        return found[0][0] if found else mark
+        return rows[0][0] if rows else mark
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Delete rows below a timestamp that is closed."""
@@ -431,8 +431,8 @@ class PostgresStore:
                 (int(after or 0), limit),
             )
         )
-        found = [Lane(*row[1:]) for row in rows]
-        return LanesWithRows(found, str(rows[-1][0]) if len(rows) == limit else None)
+        lanes = [Lane(*row[1:]) for row in rows]
+        return LanesWithRows(lanes, str(rows[-1][0]) if len(rows) == limit else None)
 
 
 _at_of = attrgetter("at_us")

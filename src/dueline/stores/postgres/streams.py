@@ -84,8 +84,8 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
     closed = _hold(database, rows)
     late = [place for place, row in enumerate(rows) if row.at_us <= closed[row.stream, row.shard]]
     if late:
-        some = columns_of(rows[place][:4] for place in late)
-        there = {late[number - 1] for (number,) in database.fetch(_THERE, some)}
+        columns = columns_of(rows[place][:4] for place in late)
+        there = {late[number - 1] for (number,) in database.fetch(_THERE, columns)}
         rows = list(rows)
         for place in late:
             if place not in there:
@@ -107,12 +107,12 @@ def _hold(database: Database, rows: Sequence[Row]) -> dict[tuple[str, int], int]
         for place, at_us in sorted(firsts.items())
     )
     if database.apart is None:
-        found = database.fetch_after((_LOCK, locks), _CLOSING, shards)
+        marks = database.fetch_after((_LOCK, locks), _CLOSING, shards)
     elif database.fetch(_LOCK, locks)[0][0] in SNAPSHOTS:  # perhaps older than the lock
-        found = database.apart(lambda other: other.fetch(_CLOSING, shards))
+        marks = database.apart(lambda other: other.fetch(_CLOSING, shards))
     else:
-        found = database.fetch(_CLOSING, shards)
-    return {row[:2]: row[2] for row in found}
+        marks = database.fetch(_CLOSING, shards)
+    return {row[:2]: row[2] for row in marks}
 
 
 def _lock_of(schema: str, stream: str, shard: int) -> int:
@@ -132,7 +132,7 @@ def tail(
     skip: int = 0,
 ) -> RowPage:
     """Read a shard's rows in order."""
-    found = database.fetch(
+    fetched = database.fetch(
         "SELECT stream, shard, at_us, id, body FROM @rows WHERE stream = %s AND shard = %s"
         " AND (at_us, id) > (%s, %s) AND at_us <= %s ORDER BY at_us, id LIMIT %s OFFSET %s",
         (
@@ -144,7 +144,7 @@ def tail(
             skip,
         ),
     )
-    rows = made(Row, found)
+    rows = made(Row, fetched)
     return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
 

@@ -46,12 +46,12 @@ class OpenTransaction:
 
     def has_table(self, name: str) -> bool:
         """Return whether the store's schema on this connection has a table."""
-        found = self.read(
+        row = self.read(
             lambda database: database.first(
                 "SELECT to_regclass(%s) IS NOT NULL", (f"{self._address.schema}.{name}",)
             )
         )
-        return found is not None and bool(found[0])
+        return row is not None and bool(row[0])
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run `work` in the transaction."""

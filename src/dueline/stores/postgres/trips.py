@@ -144,15 +144,15 @@ def run_each(
       The results, which are sent before the commits, or None; and what was the first to fail. A
       result whose commit was lost is among them.
     """
-    found: list[list[PGresult]] = [[] for _ in statements]
+    results: list[list[PGresult]] = [[] for _ in statements]
     prepared, error = 0, None
     until_s = deadline_s(connection)
     try:
         prepared = _send(connection, statements, until_s, apart=True)
-        for some in found:
-            if failed := _take(connection, some, until_s):
+        for answers in results:
+            if failed := _take(connection, answers, until_s):
                 error = error or failed
-                some.clear()
+                answers.clear()
         connection.pgconn.exit_pipeline_mode()
     except psycopg.Error as lost:
         connection.close()
@@ -162,8 +162,8 @@ def run_each(
         raise
     if error is not None:
         connection.prepared.clear()  # some may not be prepared
-    found[0] = found[0][prepared:]
-    return [some[0] if some else None for some in found], error
+    results[0] = results[0][prepared:]
+    return [answers[0] if answers else None for answers in results], error
 
 
 def is_silent(connection: QuickConnection) -> bool:
@@ -241,9 +241,9 @@ def _encoded(value: object) -> tuple[int, bytes | None]:
 
 
 def _receive(connection: QuickConnection, until_s: float) -> list[PGresult]:
-    found: list[PGresult] = []
+    results: list[PGresult] = []
     try:
-        error = _take(connection, found, until_s)
+        error = _take(connection, results, until_s)
         connection.pgconn.exit_pipeline_mode()
     except BaseException:
         connection.close()  # its state is not known
@@ -251,11 +251,11 @@ def _receive(connection: QuickConnection, until_s: float) -> list[PGresult]:
     if error is not None:
         connection.prepared.clear()  # some may not be prepared
         raise error
-    return found
+    return results
 
 
 def _take(
-    connection: QuickConnection, found: list[PGresult], until_s: float
+    connection: QuickConnection, results: list[PGresult], until_s: float
 ) -> psycopg.Error | None:
     """Add the results up to the end of a transaction; return the first error among them."""
     error: psycopg.Error | None = None
@@ -263,7 +263,7 @@ def _take(
         if result.status in _FAILED:
             error = error or error_from_result(result, "utf-8")
         else:
-            found.append(result)
+            results.append(result)
     return error
 
 

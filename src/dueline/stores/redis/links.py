@@ -235,8 +235,8 @@ class Nodes:
             self._nodes = tuple(dict.fromkeys((place, *places, *self._address.nodes)))
             for span in spans:
                 if span[0] <= slot <= span[1]:
-                    self._of_slots[slot] = found = self._at(_place_in(span, place))
-                    return found
+                    self._of_slots[slot] = primary = self._at(_place_in(span, place))
+                    return primary
             failure = StoreUnavailable(
                 f"No node of {self._address} has the slot {slot}.",
                 hint="See CLUSTER INFO: each slot needs a primary.",

@@ -140,9 +140,9 @@ class RedisStore(WalksByTime):
         """Claim rows; return them as before, fences that skip some, and the heads of the lanes."""
         for lane, most in wants:
             arguments += (packing.lane_key(lane), b"%d" % most)
-        heads, ids, found, bodies, skipped = self._connections.claim(function, *arguments)
+        heads, ids, rows, bodies, skipped = self._connections.claim(function, *arguments)
         next_at_us = {want.lane: _head_of(head) for want, head in zip(wants, heads, strict=False)}
-        jobs = packing.all_jobs_of(ids, found, bodies)
+        jobs = packing.all_jobs_of(ids, rows, bodies)
         return jobs, packing.pairs_of(skipped), next_at_us
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
@@ -171,10 +171,10 @@ class RedisStore(WalksByTime):
         while True:
             most = min(limit - len(jobs), PART)
             place = (*_range(after, until_us), b"%d" % skip, b"%d" % (most + 1))
-            found = packing.jobs_of(self._connections.read("scan", packing.lane_key(lane), *place))
-            jobs += [job for job in found[:most] if job is not None]
+            page = packing.jobs_of(self._connections.read("scan", packing.lane_key(lane), *place))
+            jobs += [job for job in page[:most] if job is not None]
             after, skip = (jobs[-1].at_us, jobs[-1].id) if jobs else after, 0
-            if len(found) <= most:
+            if len(page) <= most:
                 return JobPage(jobs, None)
             if len(jobs) == limit:
                 return JobPage(jobs, after)
@@ -240,19 +240,19 @@ class RedisStore(WalksByTime):
         """Return a page of all records, in the order of partitions and keys."""
         place: tuple[str | None, str | None] = (None, None)
         partition, key = json.loads(after) if after else place
-        found: list[tuple[str, Put]] = []
-        while len(found) < limit:
+        records: list[tuple[str, Put]] = []
+        while len(records) < limit:
             if key is None:
                 first = b"-" if partition is None else b"(" + partition.encode()
                 names = self._connections.read("partitions", first, b"1")
                 if not names:
-                    return RecordsPage(found, None)
+                    return RecordsPage(records, None)
                 partition = names[0].decode()
             assert partition is not None
-            puts = self._puts(partition, after=key, limit=limit - len(found))
-            found += [(partition, put) for put in puts]
+            puts = self._puts(partition, after=key, limit=limit - len(records))
+            records += [(partition, put) for put in puts]
             key = puts[-1].key if puts else None
-        return RecordsPage(found, json.dumps((partition, key)))
+        return RecordsPage(records, json.dumps((partition, key)))
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

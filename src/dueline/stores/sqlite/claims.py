@@ -48,7 +48,7 @@ def claim(database: Database, wants: Sequence[Want], *, limit: int, lease: Lease
     if len(wants) == 1:  # as for most claims
         return _claim_from(database, wants[0], limit, lease)
     now_us, lease_us, worker, token = lease
-    found: list[Job] = []
+    all_jobs: list[Job] = []
     rowids: list[int] = []
     died: dict[JobId, Job] = {}
     visited: list[Lane] = []
@@ -56,19 +56,19 @@ def claim(database: Database, wants: Sequence[Want], *, limit: int, lease: Lease
     at_us = now_us + lease_us
     for is_single, same in groupby(wants, key=_is_single):
         at_once = limit if is_single else 1  # one statement for many lanes, or for one
-        while some := list(islice(same, min(at_once, limit - len(found)))):
-            lanes = [want.lane for want in some]
+        while part := list(islice(same, min(at_once, limit - len(all_jobs)))):
+            lanes = [want.lane for want in part]
             visited += lanes
             numbers |= (known := _numbers_of(database, lanes))
-            due = _due(database, some, known, (at_us, now_us), limit - len(found))
+            due = _due(database, part, known, (at_us, now_us), limit - len(all_jobs))
             rowids += map(job_rows.rowid_of, due)
             jobs = job_rows.claimed(due, known, token=token, worker=worker, now_us=now_us)
             if any(map(job_rows.is_special, due)):
                 _complete(database, due, jobs, died)
-            found += jobs
-    if found:
+            all_jobs += jobs
+    if all_jobs:
         _mark(database, rowids, lease)
-    return Claimed(found, died, _heads(database, visited, numbers))
+    return Claimed(all_jobs, died, _heads(database, visited, numbers))
 
 
 def _claim_from(database: Database, want: Want, limit: int, lease: Lease) -> Claimed:
@@ -123,12 +123,12 @@ def _due(
     at_us, now_us = times_us
     if len(wants) == 1:
         lane, most = wants[0]
-        found = fetch(database, _DUE, (at_us, numbers.get(lane), now_us, min(most, limit)))
+        rows = fetch(database, _DUE, (at_us, numbers.get(lane), now_us, min(most, limit)))
     elif numbers:
-        found = fetch(database, _FIRST_DUE, (at_us, integers([*numbers.values()]), now_us))
+        rows = fetch(database, _FIRST_DUE, (at_us, integers([*numbers.values()]), now_us))
     else:
-        found = []
-    return _with_bodies(database, found) if None in map(job_rows.read_body_of, found) else found
+        rows = []
+    return _with_bodies(database, rows) if None in map(job_rows.read_body_of, rows) else rows
 
 
 def _numbers_of(database: Database, lanes: Sequence[Lane]) -> dict[Lane, int]:
@@ -136,13 +136,13 @@ def _numbers_of(database: Database, lanes: Sequence[Lane]) -> dict[Lane, int]:
     numbers: dict[Lane, int] = {}
     for place, same in groupby(lanes, key=_place_of):
         run = list(same)
-        found = fetch(
+        rows = fetch(
             database,
             "SELECT tenant, id FROM lanes WHERE queue = ? AND shard = ? AND bucket = ?"
             " AND priority = ? AND tenant IN (SELECT value FROM carray(?))",
             (*place, texts([lane.tenant for lane in run])),
         )
-        by_tenant = dict(found)
+        by_tenant = dict(rows)
         numbers |= {lane: by_tenant[lane.tenant] for lane in run if lane.tenant in by_tenant}
     return numbers
 
@@ -161,22 +161,22 @@ def _heads(
     return {lane: heads[numbers[lane]] if lane in numbers else None for lane in lanes}
 
 
-def _with_bodies(database: Database, found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _with_bodies(database: Database, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Add long bodies to rows, by one statement for all."""
-    ids = [job_rows.read_id_of(row) for row in found if job_rows.read_body_of(row) is None]
+    ids = [job_rows.read_id_of(row) for row in rows if job_rows.read_body_of(row) is None]
     statement = "SELECT id, body FROM bodies WHERE id IN (SELECT value FROM carray(?))"
     bodies = dict(fetch(database, statement, (blobs(ids),)))
     return [
         row
         if job_rows.read_body_of(row) is not None
         else job_rows.with_body(row, bodies.get(job_rows.read_id_of(row), b""))
-        for row in found
+        for row in rows
     ]
 
 
 def _complete(
     database: Database,
-    found: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[Any]],
     jobs: list[Job],
     died: dict[JobId, Job],
 ) -> None:
@@ -184,19 +184,19 @@ def _complete(
 
     Args:
       database: The connection.
-      found: The rows.
+      rows: The rows.
       jobs: The jobs made from them, which are completed here.
       died: Receives the jobs whose last claim ended without an outcome.
     """
     special = {
         job_rows.read_id_of(row): place
-        for place, row in enumerate(found)
+        for place, row in enumerate(rows)
         if job_rows.is_special(row)
     }
     before = fetch(
         database,
         f"SELECT {job_rows.SELECT} FROM jobs WHERE rowid IN (SELECT value FROM carray(?))",  # noqa: S608
-        (integers([job_rows.rowid_of(found[place]) for place in special.values()]),),
+        (integers([job_rows.rowid_of(rows[place]) for place in special.values()]),),
     )
     for row in before:
         place = special[job_rows.id_of(row)]
@@ -218,27 +218,27 @@ def prefetch(
 ) -> PrefetchResult:
     """Claim the first rows that become due soon, want by want, by one update."""
     now_us, lease_us, worker, token = lease
-    found: list[Prefetched] = []
+    jobs: list[Prefetched] = []
     numbers: dict[Lane, int | None] = {}
     for lane, most in wants:
-        if len(found) >= limit:
+        if len(jobs) >= limit:
             break
         numbers[lane] = number = number_of(database, lane)
         due = fetch(
             database,
             f"SELECT {job_rows.SELECT} FROM jobs WHERE lane = ? AND at_us > ? AND at_us <= ?"  # noqa: S608
             " AND state = ? AND outcome = x'' ORDER BY at_us, jobs.id LIMIT ?",
-            (number, now_us, until_us, State.WAITING, min(most, limit - len(found))),
+            (number, now_us, until_us, State.WAITING, min(most, limit - len(jobs))),
         )
-        jobs = (job_rows.to_job(lane, row) for row in due)
-        found += [Prefetched(claimed(job, lease), job.at_us) for job in jobs]
-    if found:
+        unclaimed = (job_rows.to_job(lane, row) for row in due)
+        jobs += [Prefetched(claimed(job, lease), job.at_us) for job in unclaimed]
+    if jobs:
         database.execute(
             "UPDATE jobs SET at_us = at_us + ?, fence = fence + 1, token = ?, worker = ?,"
             " claimed_us = ?, state = ? WHERE id IN (SELECT value FROM carray(?))",
-            (lease_us, token, worker, now_us, State.CLAIMED, blobs([job.id for job, _ in found])),
+            (lease_us, token, worker, now_us, State.CLAIMED, blobs([job.id for job, _ in jobs])),
         )
     head = "SELECT at_us FROM jobs WHERE lane = ? ORDER BY at_us LIMIT 1"
     return PrefetchResult(
-        found, {lane: first(database, head, (number,)) for lane, number in numbers.items()}
+        jobs, {lane: first(database, head, (number,)) for lane, number in numbers.items()}
     )

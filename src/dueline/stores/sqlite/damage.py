@@ -108,12 +108,12 @@ def compare_indexes(database: apsw.Connection, is_over: Callable[[], bool]) -> l
     database.set_progress_handler(is_over, _PROGRESS_STEPS)
     try:
         query = f"PRAGMA integrity_check({_SHOWN_MAX})"
-        found = [str(row[0]) for row in database.execute(query)]
+        differences = [str(row[0]) for row in database.execute(query)]
     except apsw.InterruptError:
         return None
     finally:
         database.set_progress_handler(None)
-    return [] if found == ["ok"] else found
+    return [] if differences == ["ok"] else differences
 
 
 def damaged_rows(database: apsw.Connection) -> str:

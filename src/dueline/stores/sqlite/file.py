@@ -86,10 +86,10 @@ def prepare(
     folder = path.parent
     _refuse_name(path)
     try:
-        found = folder.stat()
-        if not stat.S_ISDIR(found.st_mode):
+        status = folder.stat()
+        if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(20, "not a folder", str(folder))
-        if is_open_to_all(found) and not may_be_shared:
+        if is_open_to_all(status) and not may_be_shared:
             raise BadInput(
                 f"The folder {folder} may be written to by everyone: another user could put "
                 "jobs into the queue, or destroy it.",
@@ -119,18 +119,18 @@ def restrict(path: Path, mode: int = OWNER_ONLY) -> None:
     """Give a queue file and its companions of this user the permissions of group and others."""
     for file in (path, *_companions(path)):
         with suppress(FileNotFoundError):
-            found = file.stat(follow_symlinks=False)
-            old = stat.S_IMODE(found.st_mode)
+            status = file.stat(follow_symlinks=False)
+            old = stat.S_IMODE(status.st_mode)
             new = old & stat.S_IRWXU | mode & ~stat.S_IRWXU
-            if old != new and os.access(file, os.W_OK) and is_own(found):
+            if old != new and os.access(file, os.W_OK) and is_own(status):
                 file.chmod(new)
 
 
-def is_of_us(found: os.stat_result, mode: int) -> bool:
+def is_of_us(status: os.stat_result, mode: int) -> bool:
     """Return whether a file is this user's, or of a group of this user where that is enough."""
-    if is_own(found):
+    if is_own(status):
         return True
-    return mode == GROUP_TOO and found.st_gid in (os.getegid(), *os.getgroups())
+    return mode == GROUP_TOO and status.st_gid in (os.getegid(), *os.getgroups())
 
 
 def _companions(path: Path) -> list[Path]:
@@ -140,17 +140,17 @@ def _companions(path: Path) -> list[Path]:
 def _refuse_planted(companion: Path, mode: int) -> None:
     """Refuse a log or journal of another user: SQLite would apply it."""
     try:
-        found = companion.stat(follow_symlinks=False)
+        status = companion.stat(follow_symlinks=False)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise BadInput(
             f"The file {companion} is a link or not a regular file.",
             hint="Find out who put it there, and remove it.",
         )
-    if not is_of_us(found, mode):
+    if not is_of_us(status, mode):
         raise BadInput(
-            f"The file {companion} belongs to another user (uid {found.st_uid}).",
+            f"The file {companion} belongs to another user (uid {status.st_uid}).",
             hint="Find out who put it there, and remove it; it does not belong to your queue.",
         )
 
@@ -158,10 +158,10 @@ def _refuse_planted(companion: Path, mode: int) -> None:
 def identity_of(path: Path) -> Identity | None:
     """Return the identity of the file at a path; None for no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _refuse_name(path: Path) -> None:
@@ -204,10 +204,10 @@ def _create(path: Path, mode: int) -> None:
 
 
 def _refuse_stranger(path: Path, mode: int) -> None:
-    found = path.stat()
-    if not is_of_us(found, mode):
+    status = path.stat()
+    if not is_of_us(status, mode):
         raise BadInput(
-            f"The queue file {path} belongs to another user (uid {found.st_uid}).",
+            f"The queue file {path} belongs to another user (uid {status.st_uid}).",
             hint="Run as that user, choose a file of your own, or add ?mode=0660 to the address "
             "in all processes if the file belongs to a group of this user.",
         )

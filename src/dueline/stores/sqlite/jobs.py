@@ -109,9 +109,9 @@ def _listed(database: Database, lanes: Collection[Lane]) -> dict[Lane, int]:
     """List lanes, each under its bucket; return their numbers."""
     numbers: dict[Lane, int] = {}
     for place, same in groupby(sorted(lanes), key=_place_of):
-        some = list(same)
-        by_tenant = _list(database, place, list(map(_tenant_of, some)), place[2])
-        numbers.update(zip(some, map(by_tenant.__getitem__, map(_tenant_of, some)), strict=True))
+        part = list(same)
+        by_tenant = _list(database, place, list(map(_tenant_of, part)), place[2])
+        numbers.update(zip(part, map(by_tenant.__getitem__, map(_tenant_of, part)), strict=True))
     return numbers
 
 
@@ -131,10 +131,10 @@ def _list(
       listing: The bucket.
     """
     bound = (*place, listing, texts(tenants))
-    found = fetch(database, f"SELECT tenant, id{_LISTED} IN carray(?6)", bound)
-    if len(found) == len(tenants):
-        return dict(found)
-    numbers = dict(found)
+    rows = fetch(database, f"SELECT tenant, id{_LISTED} IN carray(?6)", bound)
+    if len(rows) == len(tenants):
+        return dict(rows)
+    numbers = dict(rows)
     first_open = marks_of(database, str(place[0]), int(str(place[1]))).closed + 1
     others = [tenant for tenant in tenants if tenant not in numbers]
     listed = fetch(
@@ -157,8 +157,8 @@ def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
     held: list[bool] = []
     key = _token_of if set(map(type, verdicts)) == {Drop} else _set_of
     for _, run in groupby(verdicts, key):
-        some = list(run)
-        held += _SETTLERS[type(some[0])](database, some)
+        part = list(run)
+        held += _SETTLERS[type(part[0])](database, part)
     return held
 
 

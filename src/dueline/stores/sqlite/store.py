@@ -199,7 +199,7 @@ class SqliteStore(WalksByTime):
             return []
 
         def work(database: Database) -> dict[bytes, Job]:
-            found = fetch(
+            rows = fetch(
                 database,
                 f"SELECT queue, shard, bucket, priority, tenant, {job_rows.SELECT}"  # noqa: S608
                 " FROM jobs JOIN lanes ON lanes.id = jobs.lane"
@@ -208,12 +208,12 @@ class SqliteStore(WalksByTime):
             )
             jobs = [
                 job_rows.to_job(Lane(queue, shard, bucket, priority, tenant), row)
-                for queue, shard, bucket, priority, tenant, *row in found
+                for queue, shard, bucket, priority, tenant, *row in rows
             ]
             return {job.id: job for job in jobs}
 
-        found = self._connection.read(work)
-        return [found.get(job_id) for job_id in ids] if found else [None] * len(ids)
+        by_id = self._connection.read(work)
+        return [by_id.get(job_id) for job_id in ids] if by_id else [None] * len(ids)
 
     def scan(
         self,
@@ -230,7 +230,7 @@ class SqliteStore(WalksByTime):
             number = sqlite_jobs.number_of(database, lane)
             if number is None:
                 return ()
-            found = fetch(
+            rows = fetch(
                 database,
                 f"SELECT {job_rows.SELECT} FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"  # noqa: S608
                 " AND at_us <= ? ORDER BY at_us, id LIMIT ? OFFSET ?",
@@ -242,7 +242,7 @@ class SqliteStore(WalksByTime):
                     skip,
                 ),
             )
-            return job_rows.to_jobs(lane, found)
+            return job_rows.to_jobs(lane, rows)
 
         jobs = self._connection.read(work)
         more = len(jobs) == limit
@@ -338,11 +338,11 @@ class SqliteStore(WalksByTime):
                 (*(json.loads(after) if after is not None else ()), self.clock_us(), limit),
             )
         )
-        found = [
+        records = [
             (part, Put(key, version, value, None, until_us))
             for part, key, version, value, until_us in rows
         ]
-        return RecordsPage(found, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
+        return RecordsPage(records, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

@@ -66,7 +66,7 @@ def tail(
     skip: int = 0,
 ) -> RowPage:
     """Read a shard's rows in order."""
-    found = fetch(
+    fetched = fetch(
         database,
         "SELECT at_us, id, body FROM rows WHERE stream = ? AND shard = ?"
         " AND (at_us, id) > (?, ?) AND at_us <= ? ORDER BY at_us, id LIMIT ? OFFSET ?",
@@ -80,7 +80,7 @@ def tail(
         ),
     )
     head: tuple[Any, ...] = (stream, shard)
-    rows = made(Row, [head + cells for cells in found])
+    rows = made(Row, [head + cells for cells in fetched])
     return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
 

@@ -169,9 +169,9 @@ class SocketListener:
             while count < DATAGRAMS_MAX:
                 said = self._socket.recv(DATAGRAM_BYTES_MAX)
                 count += 1
-                one = read_wakeup(said) or Wakeup(said.decode(errors="replace"))
-                if one.channel in self._channels and one not in self._heard:
-                    self._heard.append(one)
+                wakeup = read_wakeup(said) or Wakeup(said.decode(errors="replace"))
+                if wakeup.channel in self._channels and wakeup not in self._heard:
+                    self._heard.append(wakeup)
         if count > DATAGRAMS_SURE:  # others may have been dropped
             self._heard = [Wakeup(channel) for channel in self._channels]
 
@@ -209,10 +209,10 @@ class _Folder:
             (self._path / name).chmod(GROUP_TOO)
 
     def _check(self) -> None:
-        found = os.lstat(self._path)
-        is_own = stat.S_ISDIR(found.st_mode) and is_of_us(found, self._mode)
+        status = os.lstat(self._path)
+        is_own = stat.S_ISDIR(status.st_mode) and is_of_us(status, self._mode)
         others = stat.S_IWOTH if self._mode == GROUP_TOO else stat.S_IWGRP | stat.S_IWOTH
-        if not is_own or found.st_mode & others:
+        if not is_own or status.st_mode & others:
             raise PermissionError(1, "not a folder of this user alone", str(self._path))
 
     def names(self) -> list[str]:

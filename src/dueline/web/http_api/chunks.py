@@ -52,7 +52,7 @@ async def follow_chunks(call: Call, query: ChunkQuery) -> StreamingResponse:
 
 
 async def _events(
-    call: Call, reader: ChunkReader, found: list[Chunk], wait_s: float
+    call: Call, reader: ChunkReader, chunks: list[Chunk], wait_s: float
 ) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
@@ -60,16 +60,16 @@ async def _events(
     # Where the store fails, or too many wait, the client goes on after the last id.
     with suppress(DuelineError, Refusal), waiting.one_more() if wait_s else nullcontext():
         while True:
-            for chunk in found:
+            for chunk in chunks:
                 yield _event(chunk)
             if reader.has_ended:
                 yield b"event: end\ndata: {}\n\n"
                 return
-            if not found:
+            if not chunks:
                 if loop.time() >= end_s or await call.request.is_disconnected():
                     return
                 await asyncio.sleep(reader.pause_s)
-            found = await run_in_threadpool(reader.poll)
+            chunks = await run_in_threadpool(reader.poll)
 
 
 def _event(chunk: Chunk) -> bytes:

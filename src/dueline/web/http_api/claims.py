@@ -135,11 +135,11 @@ async def claim_jobs(call: Call, body: NewClaim) -> ClaimedJobs:
         sessions = call.site.claims
         return await run_in_threadpool(sessions.claim, terms, body.most, _shown) or None
 
-    found = await poll(call.request, claim, body.wait)
-    if found and await call.request.is_disconnected():
-        await run_in_threadpool(_release_all, call.site.claims, found)
-        found = None
-    return ClaimedJobs(found or [])
+    claimed = await poll(call.request, claim, body.wait)
+    if claimed and await call.request.is_disconnected():
+        await run_in_threadpool(_release_all, call.site.claims, claimed)
+        claimed = None
+    return ClaimedJobs(claimed or [])
 
 
 def _release_all(sessions: ClaimSessions, jobs: Sequence[ClaimedJob]) -> None:
@@ -151,9 +151,9 @@ def _release_all(sessions: ClaimSessions, jobs: Sequence[ClaimedJob]) -> None:
             log.info("job %s is not released: %s", job.id, error)
 
 
-def _shown(one: HandedJob) -> ClaimedJob:
-    job = one.job
-    args, kwargs = one.arguments()
+def _shown(handed: HandedJob) -> ClaimedJob:
+    job = handed.job
+    args, kwargs = handed.arguments()
     return ClaimedJob(
         id=job.id.hex(),
         token=job.token.hex(),

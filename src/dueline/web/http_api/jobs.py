@@ -95,7 +95,7 @@ def _enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
         is_new = True
     else:
         with request_key(app.engine, key, sender=call.identity.name, body=call.raw) as used:
-            planned = [_planned(app, one, (used, place)) for place, one in enumerate(jobs)]
+            planned = [_planned(app, new_job, (used, place)) for place, new_job in enumerate(jobs)]
             stored = app.enqueue_many(planned, chunk=BULK_MAX)
             is_new = used.is_new
     return [
@@ -178,13 +178,13 @@ def get_job(call: Call) -> JobDetails:
     )  # fmt: skip
 
 
-def _summary(one: Summary) -> dict[str, Any]:
+def _summary(summary: Summary) -> dict[str, Any]:
     """Return the fields of a summary."""
-    values = asdict(one)
+    values = asdict(summary)
     times = {name: time_of(values[f"{name}_us"]) for name in
              ("due", "enqueued", "claimed", "started", "ended")}  # fmt: skip
     known = {name: values[name] for name in JobSummary.__struct_fields__ if name in values}
-    return {**known, **times, "next": time_of(one.at_us)}
+    return {**known, **times, "next": time_of(summary.at_us)}
 
 
 class Result(msgspec.Struct):
@@ -235,16 +235,16 @@ async def get_result(call: Call, query: ResultQuery) -> Result:
     queues, job_id = call.site.app.queues, parse_id(call.path["id"])
 
     async def read() -> bool | None:
-        found = await run_in_threadpool(queues.find, job_id)
-        return found.outcome is not None or found.status in ("dead", "expired") or None
+        job = await run_in_threadpool(queues.find, job_id)
+        return job.outcome is not None or job.status in ("dead", "expired") or None
 
     await poll(call.request, read, query.wait)
-    found = await run_in_threadpool(queues.find, job_id)
-    if (outcome := found.outcome) is not None:
+    job = await run_in_threadpool(queues.find, job_id)
+    if (outcome := job.outcome) is not None:
         value = msgspec.json.decode(outcome.value) if outcome.value else None
         return Result(outcome.state, value, outcome.error)
-    error = read_epitaph(found.row.error)[0] if found.row else ""
-    return Result(found.status, None, error)
+    error = read_epitaph(job.row.error)[0] if job.row else ""
+    return Result(job.status, None, error)
 
 
 @operation("POST", "/jobs/{id}/cancel", role="operator")

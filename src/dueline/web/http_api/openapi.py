@@ -65,7 +65,7 @@ def _described(op: Operation, schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of an operation."""
     summary, _, rest = (inspect.getdoc(op.function) or "").partition("\n\n")
     roles = " or ".join(op.roles)
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": op.function.__name__,
         "summary": summary.rstrip("."),
         "description": f"{' '.join(rest.split())} Needs the role {roles}.".strip(),
@@ -80,8 +80,8 @@ def _described(op: Operation, schemas: Mapping[str, Any]) -> dict[str, Any]:
     }
     if op.body is not None:
         is_required = bool(schemas[op.body.__name__].get("required"))
-        found["requestBody"] = {"required": is_required, "content": _content(op.body)}
-    return found
+        described["requestBody"] = {"required": is_required, "content": _content(op.body)}
+    return described
 
 
 def _schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401  (a type)
@@ -113,9 +113,10 @@ def _query_parameters(op: Operation, schemas: Mapping[str, Any]) -> list[dict[st
     if op.query is None:
         return []
     schema = schemas[op.query.__name__]
+    required = schema.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": one}
-        for name, one in schema["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": field}
+        for name, field in schema["properties"].items()
     ]
 
 

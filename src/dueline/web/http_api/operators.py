@@ -129,8 +129,8 @@ def ask_workers(call: Call, body: WorkerRequest) -> AskedWorkers:
     They do so within five seconds, and answer: see `GET /workers/answers`. "stop" is as SIGTERM,
     "stop-now" as a second one.
     """
-    request, some = call.operations().ask_workers(body.what, body.worker)
-    return AskedWorkers(request, [worker.worker for worker in some])
+    request, workers = call.operations().ask_workers(body.what, body.worker)
+    return AskedWorkers(request, [worker.worker for worker in workers])
 
 
 @operation("GET", "/workers/answers", role="reader")
@@ -188,8 +188,8 @@ def begin_paced_redrive(call: Call, body: NewRedrive) -> RedriveProgress:
 @operation("POST", "/redrives/{id}/resume", role="operator", status=202)
 def resume_redrive(call: Call) -> RedriveProgress:
     """Resume a redrive that was stopped, or whose process has ended."""
-    one = chosen(call.site.admin.engine, call.path["id"], to_resume=True)
-    return _redrive(begin_redrive(call.operations(), one.like, one.written, one.rate))
+    redrive = chosen(call.site.admin.engine, call.path["id"], to_resume=True)
+    return _redrive(begin_redrive(call.operations(), redrive.like, redrive.written, redrive.rate))
 
 
 @operation("POST", "/redrives/{id}/stop", role="operator")
@@ -198,10 +198,10 @@ def stop_redrive(call: Call) -> RedriveProgress:
     return _redrive(call.operations().stop_redrive(call.path["id"]))
 
 
-def _redrive(one: Redrive) -> RedriveProgress:
+def _redrive(redrive: Redrive) -> RedriveProgress:
     return RedriveProgress(
-        one.id, one.state, one.written, one.rate, one.matching, one.done, one.who,
-        time_of(one.began_us), time_of(one.beat_us),
+        redrive.id, redrive.state, redrive.written, redrive.rate, redrive.matching, redrive.done,
+        redrive.who, time_of(redrive.began_us), time_of(redrive.beat_us),
     )  # fmt: skip
 
 
@@ -299,20 +299,20 @@ def explain_event(call: Call) -> ExplainedEvent:
     return ExplainedEvent(event.id, event.at, event.shard, event.key, event.topic, deliveries)
 
 
-def _explained(found: Explanation) -> Explained:
-    until = found.until
+def _explained(explanation: Explanation) -> Explained:
+    until = explanation.until
     return Explained(
-        found.reason,
-        found.sentence,
+        explanation.reason,
+        explanation.sentence,
         [
             Condition(
                 condition.kind, condition.subject, condition.clause, condition.change,
                 time_of(condition.at_us), condition.command, condition.unknown,
             )
-            for condition in found.conditions
+            for condition in explanation.conditions
         ],
-        found.ends_as,
-        found.unknown,
+        explanation.ends_as,
+        explanation.unknown,
         None if until is None else until.starts,
         () if until is None else until.commands,
     )  # fmt: skip

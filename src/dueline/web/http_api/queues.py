@@ -120,10 +120,10 @@ def list_queues(call: Call) -> QueueList:
 def get_queue(call: Call) -> Queue:
     """Return one queue."""
     name = check_queue_name(call.path["name"])
-    found = next((queue for queue in call.site.admin.queues() if queue.name == name), None)
-    if found is None:
+    queue = next((queue for queue in call.site.admin.queues() if queue.name == name), None)
+    if queue is None:
         raise NotFound(f"There is no queue {name}.", hint="The first job creates one.")
-    return _queue(found)
+    return _queue(queue)
 
 
 @operation("POST", "/queues/{name}/pause", role="operator")
@@ -212,11 +212,11 @@ def _settings(settings: QueueSettings) -> Settings:
     )
 
 
-def _queue(one: QueueSummary) -> Queue:
-    counts = one.counts
+def _queue(queue: QueueSummary) -> Queue:
+    counts = queue.counts
     return Queue(
-        name=one.name,
-        is_paused=one.settings.is_paused,
+        name=queue.name,
+        is_paused=queue.settings.is_paused,
         ready=counts.ready,
         running=counts.running,
         scheduled=counts.scheduled,
@@ -227,7 +227,7 @@ def _queue(one: QueueSummary) -> Queue:
         is_capped=counts.is_capped,
         oldest_ready=time_of(counts.oldest_ready_us),
         workers=counts.workers,
-        done_in_a_minute=one.done_in_a_minute,
+        done_in_a_minute=queue.done_in_a_minute,
     )
 
 

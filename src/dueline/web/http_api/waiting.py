@@ -64,9 +64,9 @@ async def poll(
     Raises:
         Refusal: Too many requests wait.
     """
-    found = await read()
-    if found is not None or not wait_s:
-        return found
+    answer = await read()
+    if answer is not None or not wait_s:
+        return answer
     loop = asyncio.get_running_loop()
     end_s, step_s = loop.time() + wait_s, _FIRST_S
     with waiting.one_more():
@@ -75,7 +75,7 @@ async def poll(
             step_s = min(_LAST_S, step_s * _GROWTH)
             if await request.is_disconnected():
                 return None
-            found = await read()
-            if found is not None:
-                return found
+            answer = await read()
+            if answer is not None:
+                return answer
     return None

@@ -61,8 +61,8 @@ def list_jobs(request: Request) -> Response:
     try:
         like = admin.filter(text)
         page = admin.list(like, limit=PAGE, after=request.query_params.get("after"))
-    except (BadInput, NotFound) as found:
-        error = found
+    except (BadInput, NotFound) as refusal:
+        error = refusal
     if page is not None and not page.jobs and _is_id(text):
         return RedirectResponse(f"{request.scope.get('root_path', '')}/jobs/{text}", 303)
     return render(
@@ -90,27 +90,27 @@ def show_job(request: Request) -> Response:
     """Show one job."""
     site = site_of(request)
     details = site.admin.get(request.path_params["id"])
-    one = details.summary
+    job = details.summary
     redaction = site.redaction
     return render(
         request,
         "job.html",
-        job=one,
+        job=job,
         details=details,
-        arguments=redaction.arguments(details.arguments, site.parameters(one.task)),
+        arguments=redaction.arguments(details.arguments, site.parameters(job.task)),
         result=redaction.value(details.result),
         headers=redaction.value(dict(details.carried.headers)),
         chunks=[redaction.value(json.loads(chunk.data)) for chunk in details.chunks],
-        explanation=None if one.state == "done" else site.admin.explain(one.id),
+        explanation=None if job.state == "done" else site.admin.explain(job.id),
         gantt=spans(details, site.now_us()),
-        can_delete=one.state == "dead",
+        can_delete=job.state == "dead",
         can_run_again=details.has_call,
-        can_retry=one.state in ("scheduled", "retrying", "dead"),
-        can_cancel=one.state in ("scheduled", "ready", "retrying", "paused", "running"),
-        can_pause=one.state in ("scheduled", "ready", "retrying"),
-        can_resume=one.state == "paused",
-        can_move=one.state in ("scheduled", "ready", "retrying", "paused"),
-        can_reschedule=one.state in ("scheduled", "ready", "retrying"),
+        can_retry=job.state in ("scheduled", "retrying", "dead"),
+        can_cancel=job.state in ("scheduled", "ready", "retrying", "paused", "running"),
+        can_pause=job.state in ("scheduled", "ready", "retrying"),
+        can_resume=job.state == "paused",
+        can_move=job.state in ("scheduled", "ready", "retrying", "paused"),
+        can_reschedule=job.state in ("scheduled", "ready", "retrying"),
     )
 
 
@@ -252,9 +252,9 @@ def stop_redrive(request: Request) -> Response:
 
 def resume_redrive(request: Request) -> Response:
     """Resume a paced redrive, in a thread of this process."""
-    change, redrive = operations(request), request.path_params["redrive"]
-    one = chosen(site_of(request).admin.engine, redrive, to_resume=True)
-    begin_redrive(change, one.like, one.written, one.rate)
+    change, redrive_id = operations(request), request.path_params["redrive"]
+    redrive = chosen(site_of(request).admin.engine, redrive_id, to_resume=True)
+    begin_redrive(change, redrive.like, redrive.written, redrive.rate)
     return back(request, "/dead", "redriving")
 
 

@@ -29,7 +29,7 @@ def overview(request: Request) -> Response:
     timeline = site.timeline()
     name = range_of(request)
     since_us = picture.now_us - PERIODS[name]
-    busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
+    busiest = sorted(counts, key=lambda count: (-count.ready, -count.running, count.queue))
     return render(
         request,
         "overview.html",
@@ -111,11 +111,11 @@ def _with_points(lines: Sequence[_Line], points: Sequence[Point]) -> list[_Line]
     """Return the minutes before the points that this process knows, and the points."""
     first_s = points[0].at_us // SECOND_US if points else 1 << 62
     ready_at = {line[0]: line[-1] for line in lines}
-    found = [line for line in lines if line[0] < first_s]
+    merged = [line for line in lines if line[0] < first_s]
     for point in points:
         per_s, is_whole, at_s = SECOND_US / STEP_US, point.is_whole, point.at_us // SECOND_US
         late = point.latencies if point.latencies and is_whole else (None,) * 3
-        found.append(
+        merged.append(
             (
                 at_s,
                 point.done * per_s if is_whole else None,
@@ -124,7 +124,7 @@ def _with_points(lines: Sequence[_Line], points: Sequence[Point]) -> list[_Line]
                 point.ready if point.ready is not None else ready_at.get(at_s),
             )
         )
-    return found
+    return merged
 
 
 ROUTES = [Route("/", overview), Route("/series.json", series)]

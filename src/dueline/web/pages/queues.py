@@ -25,18 +25,18 @@ def list_queues(request: Request) -> Response:
 def show_queue(request: Request) -> Response:
     """Show one queue, its settings, shards and workers."""
     admin, name = site_of(request).admin, request.path_params["name"]
-    found = next((queue for queue in admin.queues() if queue.name == name), None)
-    if found is None:
+    queue = next((queue for queue in admin.queues() if queue.name == name), None)
+    if queue is None:
         raise NotFound(f"There is no queue {name:.80}.", hint="The first job creates one.")
     return render(
         request,
         "queue.html",
-        queue=found,
+        queue=queue,
         shards=admin.shards(name),
         circuits=admin.circuits(name),
         workers=[worker for worker in admin.workers() if name in worker.queues],
         choices=CHOICES,
-        spans={word: getattr(found.settings, SPANS[word]) for word in SPANS if word != "bucket"},
+        spans={word: getattr(queue.settings, SPANS[word]) for word in SPANS if word != "bucket"},
     )
 
 

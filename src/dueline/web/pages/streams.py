@@ -20,8 +20,8 @@ EVENTS: Final = 50
 
 def streams(request: Request) -> Response:
     """Show all streams with their groups, and the lag of each shard."""
-    found = [(stream, heat(stream)) for stream in site_of(request).admin.streams()]
-    return render(request, "streams.html", streams=found)
+    drawn = [(stream, heat(stream)) for stream in site_of(request).admin.streams()]
+    return render(request, "streams.html", streams=drawn)
 
 
 def show_stream(request: Request) -> Response:

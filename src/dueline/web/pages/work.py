@@ -52,8 +52,8 @@ def change_workers(request: Request) -> Response:
     """Ask one worker, or all of them."""
     change = operations(request)
     what, worker = _asked_of_workers(form_of(request))
-    _, some = change.ask_workers(what, worker or None)
-    return back(request, "/workers", f"workers-{what}", len(some))
+    _, workers = change.ask_workers(what, worker or None)
+    return back(request, "/workers", f"workers-{what}", len(workers))
 
 
 def _asked_of_workers(values: Mapping[str, str]) -> tuple[RequestKind, str]:
@@ -65,19 +65,19 @@ def _asked_of_workers(values: Mapping[str, str]) -> tuple[RequestKind, str]:
 
 def tasks(request: Request) -> Response:
     """Show the tasks: those that fail first, then those that run most."""
-    found = site_of(request).task_summaries()
+    known = site_of(request).task_summaries()
     ordered = sorted(
-        found or (), key=lambda task: (-(task.failing or 0), -task.per_s, -task.ended, task.name)
+        known or (), key=lambda task: (-(task.failing or 0), -task.per_s, -task.ended, task.name)
     )
     drawn = [(task, sparkline(task.slots)) for task in ordered]
-    return render(request, "tasks.html", tasks=drawn, is_read=found is not None)
+    return render(request, "tasks.html", tasks=drawn, is_read=known is not None)
 
 
 def schedules(request: Request) -> Response:
     """Show all schedules, and how the last run of each ended."""
     site = site_of(request)
-    found, runs = site.admin.schedules(), site.last_runs()
-    return render(request, "schedules.html", schedules=found, runs=runs)
+    listed, runs = site.admin.schedules(), site.last_runs()
+    return render(request, "schedules.html", schedules=listed, runs=runs)
 
 
 def change_schedule(request: Request, *, what: str) -> Response:

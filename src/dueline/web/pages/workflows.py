@@ -32,20 +32,20 @@ def list_workflows(request: Request) -> Response:
 
 def show_workflow(request: Request) -> Response:
     """Show a workflow as a graph, and its steps."""
-    found = site_of(request).admin.workflow(request.path_params["id"])
-    layout = found.view.layout
+    workflow = site_of(request).admin.workflow(request.path_params["id"])
+    layout = workflow.view.layout
     steps = [
         (step, layout.label(step.step), job)
-        for step, job in islice(zip(found.steps, found.jobs, strict=True), STEPS_SHOWN)
+        for step, job in islice(zip(workflow.steps, workflow.jobs, strict=True), STEPS_SHOWN)
     ]
     return render(
         request,
         "workflow.html",
-        workflow=found.summary,
-        drawing=graph(found),
+        workflow=workflow.summary,
+        drawing=graph(workflow),
         steps=steps,
-        hidden=max(0, len(found.steps) - STEPS_SHOWN),
-        dead=sum(step.state == "dead" for step in found.steps),
+        hidden=max(0, len(workflow.steps) - STEPS_SHOWN),
+        dead=sum(step.state == "dead" for step in workflow.steps),
     )
 
 

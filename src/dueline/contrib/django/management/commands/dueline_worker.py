@@ -43,12 +43,12 @@ class Command(BaseCommand):
     def handle(self, *, backend: str, rest: Sequence[str], verbosity: int, **_: Any) -> None:  # noqa: ANN401
         """Run the worker, and exit as `dueline worker` does."""
         try:
-            found = task_backends[backend]
+            chosen = task_backends[backend]
         except InvalidTaskBackend as error:
             raise CommandError(str(error)) from error
-        if not isinstance(found, DuelineBackend):
+        if not isinstance(chosen, DuelineBackend):
             raise CommandError(f"The backend {backend!r} in TASKS is not one of dueline.")
-        words = ["worker", str(found.app.place), *rest, *["--verbose"] * (verbosity > 1)]
+        words = ["worker", str(chosen.app.place), *rest, *["--verbose"] * (verbosity > 1)]
         # By name, because the command line is above this package.
         if code := import_module("dueline.cli.main").run(words):
             sys.exit(code)
