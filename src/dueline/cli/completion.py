@@ -88,7 +88,7 @@ def words_for(
     choices = [
         getattr(param.type, "choices", ()) for param in command.params if not _is_option(param)
     ]
-    return _starting((word for some in choices for word in some), last)
+    return _starting((word for words in choices for word in words), last)
 
 
 def words_for_value(option: str, last: str) -> list[str]:

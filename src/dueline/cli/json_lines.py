@@ -78,9 +78,9 @@ def enqueue_calls(using: Using[..., Any], calls: Mapping[int, Call]) -> int:
     with bar("enqueue", len(numbers)) as show_done:
         try:
             for start in range(0, len(numbers), CHUNK):
-                some = numbers[start : start + CHUNK]
-                using.enqueue_many([calls[number] for number in some], chunk=CHUNK)
-                done += len(some)
+                chunk = numbers[start : start + CHUNK]
+                using.enqueue_many([calls[number] for number in chunk], chunk=CHUNK)
+                done += len(chunk)
                 show_done(done)
         except DuelineError as error:
             stored = f"up to line {numbers[done - 1]}" if done else "none"

@@ -95,21 +95,21 @@ def root_with(word: str | None = None) -> typer.Typer:
     root.callback()(options)
     names = [name for name in _PLACES if " " not in name]
     for name in (word,) if word in names else names:
-        found = _loaded(name)
-        if isinstance(found, typer.Typer):
-            root.add_typer(found, name=name)
+        command = _loaded(name)
+        if isinstance(command, typer.Typer):
+            root.add_typer(command, name=name)
         else:
-            root.command(name)(found)
+            root.command(name)(command)
     return root
 
 
 @cache
 def _loaded(name: str) -> Any:  # noqa: ANN401  (a command's function, or a group)
-    found = _at(_PLACES[name])
+    command = _at(_PLACES[name])
     for words, place in _PLACES.items():
         if words.startswith(f"{name} "):
-            found.command(words.removeprefix(f"{name} "))(_at(place))
-    return found
+            command.command(words.removeprefix(f"{name} "))(_at(place))
+    return command
 
 
 def _at(place: str) -> Any:  # noqa: ANN401  (see above)

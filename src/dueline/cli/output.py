@@ -186,7 +186,7 @@ class Output:
             case str() | int() | float():
                 return str(value)
         if isinstance(value, Mapping):
-            return ", ".join(f"{name}: {self._cell(one)}" for name, one in value.items())
+            return ", ".join(f"{name}: {self._cell(inner)}" for name, inner in value.items())
         return ", ".join(self._cell(item) for item in value)
 
 

@@ -32,7 +32,7 @@ class ByPurpose(TyperGroup):
         """Write the commands below the headings of their purposes."""
         for heading, names in PURPOSES.items():
             known = [(name, self.get_command(ctx, name)) for name in names]
-            rows = [(name, found.get_short_help_str(200)) for name, found in known if found]
+            rows = [(name, command.get_short_help_str(200)) for name, command in known if command]
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows, col_max=12)

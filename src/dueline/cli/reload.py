@@ -58,11 +58,11 @@ def run_again_and_again(words: Sequence[str], folder: Path) -> int:
 
 def _files(folder: Path) -> dict[str, int]:
     """Return the Python files below a folder and when they were changed."""
-    found: dict[str, int] = {}
+    times: dict[str, int] = {}
     for path, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "." and name not in SKIPPED]
         for name in names:
             if name.endswith(".py"):
                 with suppress(OSError):  # the file was just deleted
-                    found[f"{path}/{name}"] = Path(path, name).stat().st_mtime_ns
-    return found
+                    times[f"{path}/{name}"] = Path(path, name).stat().st_mtime_ns
+    return times

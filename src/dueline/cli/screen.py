@@ -83,7 +83,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
     room = None if height is None else height - len(warnings)
     queue_lines, worker_lines = _shares(len(counts), len(workers), room)
     late = ["-" if us is None else span_text(us) for us in (rates.late_p50_us, rates.late_p99_us)]
-    busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
+    busiest = sorted(counts, key=lambda count: (-count.ready, -count.running, count.queue))
     backlog = sum(count.ready for count in counts)
     return Group(
         Text(f"dueline  {printable(title)}", style="bold", no_wrap=True, overflow="ellipsis"),
@@ -99,7 +99,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
         Text(""),
         _queues(busiest[:queue_lines], now_us, picture.paused),
         _rest(len(counts) - queue_lines, "queues"),
-        _workers(sorted(workers, key=lambda one: -one.held)[:worker_lines], now_us),
+        _workers(sorted(workers, key=lambda worker: -worker.held)[:worker_lines], now_us),
         _rest(len(workers) - worker_lines, "workers"),
         Text("q: quit" if height is not None else "", style="dim"),
     )

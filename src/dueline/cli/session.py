@@ -199,8 +199,8 @@ def _change_of(context: typer.Context) -> tuple[str, str] | None:
 def _words(given: Mapping[str, object]) -> Iterator[str]:
     """Yield parameters as words: names of what is changed, then options."""
     for word, value in given.items():
-        some = value if isinstance(value, list | tuple) else [value]
-        yield from (f"{word}={item}" for item in some)
+        values = value if isinstance(value, list | tuple) else [value]
+        yield from (f"{word}={item}" for item in values)
 
 
 def operator() -> Actor:

@@ -79,11 +79,11 @@ def with_suggestion(message: str, names: Collection[str], *, about: str) -> str:
         return f"{unknown[0]}. Use `{familiar[word]}`."
     close = [
         name
-        for cutoff, some in (
+        for cutoff, candidates in (
             (_ALIKE, [name for name in names if name not in _CHANGING]),
             (_ALMOST, [name for name in names if name in _CHANGING]),
         )
-        for name in get_close_matches(word, some, cutoff=cutoff)
+        for name in get_close_matches(word, candidates, cutoff=cutoff)
         if name[:1] == word[:1]
     ]
     return f"{unknown[0]}." + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")

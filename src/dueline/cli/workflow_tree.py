@@ -65,8 +65,8 @@ def _fold(branch: _Branch) -> None:
     if not branch.label.startswith("group"):
         return
     folded: list[_Branch] = []
-    for _, some in groupby(branch.parts, key=_Branch.shape):
-        alike = list(some)
+    for _, parts in groupby(branch.parts, key=_Branch.shape):
+        alike = list(parts)
         is_many = len(alike) > 1 and sum(branch.count for branch in alike) > ALIKE_MAX
         folded += [_merged(alike)] if is_many else alike
     branch.parts = folded
@@ -88,11 +88,11 @@ def _lines(
 ) -> Iterator[Entry]:
     times = f"{branch.count:,} x " if branch.count > 1 else ""
     part = f"{'  ' * depth}{times}{branch.label}"
-    some = [stands[step] for step in branch.steps]
-    if len(some) == 1:
-        yield {"part": part, **entry(layout, some[0])}
-    elif some:
-        yield {"part": part, **_summed(some)}
+    statuses = [stands[step] for step in branch.steps]
+    if len(statuses) == 1:
+        yield {"part": part, **entry(layout, statuses[0])}
+    elif statuses:
+        yield {"part": part, **_summed(statuses)}
     else:
         yield {"part": part}
     for inner in branch.parts:

@@ -60,13 +60,13 @@ def audit(engine: Engine, after: str | None) -> StepResult:
     hidden = [overdue[lane] for lane in overdue.keys() - _listed(engine, overdue)]
     listed = [job for job in hidden if _list_again(engine, job)]
     now_us = engine.time.latest_us()
-    found = [Finding(now_us, *job.lane, job=job.id.hex(), due_us=job.due_us) for job in listed]
+    new = [Finding(now_us, *job.lane, job=job.id.hex(), due_us=job.due_us) for job in listed]
     rest_us = RESTS * max(0, now_us - began_us)
-    if not found:
+    if not new:
         return StepResult(after=page.after, rest_us=rest_us)
-    kept = [*findings(store), *found][-FINDINGS_MAX:]
+    kept = [*findings(store), *new][-FINDINGS_MAX:]
     note = notes.put(_KIND, _NAME, encode(kept), engine.ids.token(), expires_us=now_us + KEEP_US)
-    return StepResult(len(found), page.after, (note,), rest_us)
+    return StepResult(len(new), page.after, (note,), rest_us)
 
 
 def _overdue(engine: Engine, lanes: Iterable[Lane], until_us: int) -> Iterator[Job]:
@@ -78,11 +78,11 @@ def _overdue(engine: Engine, lanes: Iterable[Lane], until_us: int) -> Iterator[J
 def _listed(engine: Engine, lanes: Iterable[Lane]) -> set[Lane]:
     """Return which of these lanes are listed, in any bucket."""
     wanted = set(lanes)
-    found: set[Lane] = set()
+    listed: set[Lane] = set()
     for queue, shard in {(lane.queue, lane.shard) for lane in wanted}:
         for page in lane_pages(engine.store, queue, shard, until_bucket=EVER):
-            found |= wanted.intersection(pointer.lane for pointer in page.pointers)
-    return found
+            listed |= wanted.intersection(pointer.lane for pointer in page.pointers)
+    return listed
 
 
 def _list_again(engine: Engine, job: Job) -> bool:

@@ -39,19 +39,19 @@ def remove_blobs(engine: Engine, after: str | None) -> StepResult:
     engine.catalog.features.check()
     engine.catalog.features.expect_here()
     before = (engine.time.earliest_us() - GRACE_US) // HOUR_US
-    some: list[_Blob] = []
+    old: list[_Blob] = []
     for blob in _old_blobs(engine, blobs, before, after or ""):
-        some.append(blob)
-        if len(some) == BLOBS_A_STEP:
+        old.append(blob)
+        if len(old) == BLOBS_A_STEP:
             break
-    needed = _needed(engine, {owner for blob in some for owner in blob.owners})
-    gone = [blob for blob in some if needed.isdisjoint(blob.owners)]
+    needed = _needed(engine, {owner for blob in old for owner in blob.owners})
+    gone = [blob for blob in old if needed.isdisjoint(blob.owners)]
     for blob in gone:
         blobs.place.remove(blob.name)
     for folder in {blob.name.rpartition("/")[0] for blob in gone}:
         if not blobs.place.names(folder):
             blobs.place.remove(folder)
-    return StepResult(len(gone), some[-1].name if len(some) == BLOBS_A_STEP else None)
+    return StepResult(len(gone), old[-1].name if len(old) == BLOBS_A_STEP else None)
 
 
 def _old_blobs(engine: Engine, blobs: Blobs, before: int, after: str) -> Iterator[_Blob]:

@@ -31,15 +31,15 @@ _ROUNDS_MAX: Final = 5
 HasEnded = Callable[[Registration], bool | None]
 
 
-def has_ended_here(one: Registration) -> bool | None:
+def has_ended_here(registration: Registration) -> bool | None:
     """Return whether the process of a worker has ended, as far as this process can see.
 
     Returns: False for this process; None where nothing is known for certain.
     """
     here = own()
-    if here.space and Whereabouts(one.space, one.pid, one.born) == here:
+    if here.space and Whereabouts(registration.space, registration.pid, registration.born) == here:
         return False
-    return one.has_ended(here) or None
+    return registration.has_ended(here) or None
 
 
 def release_dead_worker(

@@ -121,7 +121,7 @@ class Monitor:
         if grant is None or not self._here.space:
             return False
         if self._leader is None or self._leader.worker != grant.holder:
-            known = (one for one, _ in worker_registry.registrations(self._engine.store))
+            known = (worker for worker, _ in worker_registry.registrations(self._engine.store))
             self._leader = next((worker for worker in known if worker.worker == grant.holder), None)
         return self._leader is not None and self._leader.space == self._here.space
 

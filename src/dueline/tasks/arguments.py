@@ -62,8 +62,8 @@ class Arguments:
         self._task = task
         self._signature = inspect.Signature(parameters)
         try:
-            found = get_type_hints(function, include_extras=True)
-            self._hints = hints = {name: _bounded(kind) for name, kind in found.items()}
+            annotations = get_type_hints(function, include_extras=True)
+            self._hints = hints = {name: _bounded(kind) for name, kind in annotations.items()}
             self._kinds = {
                 parameter.name: hints.get(parameter.name, Any) for parameter in parameters
             }
@@ -83,12 +83,12 @@ class Arguments:
         """Return the decoder of arrays of positional arguments; created at its first use."""
         read = self._readers.get(form.name)
         if read is None:
-            some = [
+            positional = [
                 parameter
                 for parameter in self._signature.parameters.values()
                 if parameter.kind in _POSITIONAL
             ]
-            read = self._readers[form.name] = _reader(some, self._hints, form)
+            read = self._readers[form.name] = _reader(positional, self._hints, form)
         return read
 
     def encode(
@@ -182,9 +182,9 @@ class Arguments:
         """Return the argument that cannot be written, by its name if it has one."""
         call: Any = value if isinstance(value, Mapping) else {"args": value, "kwargs": {}}
         named = zip([*self._kinds][given:], call["args"], strict=False)
-        for name, one in chain(named, call["kwargs"].items()):
+        for name, argument in chain(named, call["kwargs"].items()):
             try:
-                form.write(one)
+                form.write(argument)
             except (TypeError, ValueError, OverflowError, RecursionError):
                 return f"The argument `{name}`"
         return "An argument"
@@ -338,7 +338,7 @@ class Arguments:
                     bound.arguments[name] = _convert(name, value, many)
                 case inspect.Parameter.VAR_KEYWORD:
                     bound.arguments[name] = {
-                        key: _convert(key, one, kind) for key, one in value.items()
+                        key: _convert(key, argument, kind) for key, argument in value.items()
                     }
                 case _:
                     bound.arguments[name] = _convert(name, value, kind)
@@ -392,7 +392,7 @@ def _is_same(given: object, got: object) -> bool:
         return is_same_value(given, got)
     if isinstance(given, dict) and isinstance(got, dict):
         pairs = (zip(given, got, strict=True), zip(given.values(), got.values(), strict=True))
-        return len(given) == len(got) and all(_is_same(*pair) for some in pairs for pair in some)
+        return len(given) == len(got) and all(_is_same(*pair) for side in pairs for pair in side)
     if isinstance(given, list | tuple) and isinstance(got, list | tuple):
         return len(given) == len(got) and all(map(_is_same, given, got))
     return True

@@ -139,15 +139,15 @@ class BatchHandler(Handler):
         returned = self.function([call])
         return _awaited(returned, call) if self.is_async else call.answer(returned)
 
-    def key_of(self, one: Given) -> str | None:
+    def key_of(self, member: Given) -> str | None:
         """Return the key by which jobs are gathered; None if it cannot be computed."""
         if not self.batch.by:
             return ""
-        key = contain(self._key_of, one)  # the run of the job reports what is wrong
+        key = contain(self._key_of, member)  # the run of the job reports what is wrong
         return None if isinstance(key, Raised) else key
 
-    def _key_of(self, one: Given) -> str:
-        value = self.value_of(one.job.codec, one.job.body, one.given)
+    def _key_of(self, member: Given) -> str:
+        value = self.value_of(member.job.codec, member.job.body, member.given)
         named = self.arguments.named((value,), {})
         names = fields_of(self.batch.by, "batch key")
         return self.batch.by.format(**{name: named[name] for name in names})

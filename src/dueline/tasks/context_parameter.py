@@ -26,7 +26,7 @@ def takes_first(kind: type, function: Callable[..., Any], name: str) -> bool:
             f"The first parameter of {name} is `{names[0]}` without an annotation.",
             hint="Annotate it, `ctx: Context`, to get the job; use another name for an argument.",
         )
-    places = [place for place, one in enumerate(names) if hints.get(one) is kind]
+    places = [place for place, parameter in enumerate(names) if hints.get(parameter) is kind]
     if places not in ([], [0]):
         raise BadInput(
             f"The task {name} takes its Context as parameter {places[-1] + 1}.",

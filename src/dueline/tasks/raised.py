@@ -45,7 +45,7 @@ class Snooze(DuelineError):
                 raise TypeError("a truth value is no number")  # noqa: TRY301  (see below)
             total = timedelta(**parts)
         except (TypeError, ValueError, OverflowError) as error:
-            shown = ", ".join(f"{name}={text_of(one)[:40]}" for name, one in parts.items() if one)
+            shown = ", ".join(f"{key}={text_of(part)[:40]}" for key, part in parts.items() if part)
             raise InvalidWait(
                 f"The wait must be from 0 to ten years (got {shown}).", hint="Use Snooze(30)."
             ) from error

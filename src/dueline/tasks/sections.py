@@ -68,23 +68,23 @@ def partition_of(job_id: JobId) -> str:
 
 def marks_of(store: Store, job_id: JobId) -> list[Mark]:
     """Read the marks of a job, the oldest claim first."""
-    found = []
+    marks = []
     for record in records_in(store, partition_of(job_id)):
         known = decode(record.value, _Record)
         mark = Mark(int(record.key), known.is_open, known.at_us, known.worker, record.version)
-        found.append(mark)
-    return found
+        marks.append(mark)
+    return marks
 
 
 def open_in(store: Store, jobs: Sequence[Job]) -> Mapping[JobId, str]:
     """Return why jobs may not run again: sections that began under their claims and did not end."""
     read = at_once(store, lambda job: marks_of(store, job.id), jobs)
-    found: dict[JobId, str] = {}
+    reasons: dict[JobId, str] = {}
     for job, marks in zip(jobs, read, strict=True):
         for mark in marks:
             if mark.is_open and mark.fence <= job.fence:
-                found[job.id] = f"A section that must not repeat did not end: {mark.text()}."
-    return found
+                reasons[job.id] = f"A section that must not repeat did not end: {mark.text()}."
+    return reasons
 
 
 def withdraw(store: Store, jobs: Iterable[Job]) -> None:

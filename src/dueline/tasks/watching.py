@@ -94,8 +94,8 @@ def ended_together(spans: Sequence[EnqueueSpan]) -> Iterator[list[list[str]]]:
         error = raised
         raise
     finally:
-        for span, some in zip(spans, ids, strict=True):
-            span.end(some, error)
+        for span, job_ids in zip(spans, ids, strict=True):
+            span.end(job_ids, error)
 
 
 def with_trace(headers: Headers, span: EnqueueSpan) -> Headers:

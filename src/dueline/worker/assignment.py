@@ -62,15 +62,15 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
         return 0
     bar, due_us = first.job.lane, first.job.pos_us
 
-    def goes_before(one: Assignment) -> bool:
-        lane = one.job.lane
+    def goes_before(assignment: Assignment) -> bool:
+        lane = assignment.job.lane
         if lane.priority != bar.priority:
             return lane.priority > bar.priority
         if lane.queue != bar.queue or tenant_of(lane) != tenant_of(bar):
             return False
         if bool(task_of(lane)) != bool(task_of(bar)):
             return bool(task_of(lane))
-        return lane.tenant == bar.tenant and one.job.pos_us < due_us
+        return lane.tenant == bar.tenant and assignment.job.pos_us < due_us
 
     return sum(1 for _ in takewhile(goes_before, coming))
 

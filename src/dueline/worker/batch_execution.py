@@ -43,23 +43,23 @@ class BatchRun:
         for member in self._all:
             self._invite(member, started_us)
 
-    def _invite(self, one: Assignment, started_us: int) -> None:
-        judge, handler, job = self._judge, self._handler, one.job
+    def _invite(self, member: Assignment, started_us: int) -> None:
+        judge, handler, job = self._judge, self._handler, member.job
         claim = job.claim()
         if not self._is_one and judge.controls.is_lost(claim):
             self._endings[claim] = GivenBack()  # nothing could be stored for it
             return
-        if (refusal := judge.begin(one, started_us)) is not None:
+        if (refusal := judge.begin(member, started_us)) is not None:
             self._endings[claim] = refusal
             return
-        value = contain(fitting, handler.value_of, job.codec, job.body, one.given)
+        value = contain(fitting, handler.value_of, job.codec, job.body, member.given)
         if isinstance(value, Raised):  # by a codec of the application's own, say
             ending = judge.ending_of(value.error, handler, job)
             self._endings[claim] = judge.end(job, None, ending)
             return
-        self._in.append(one)
+        self._in.append(member)
         self.calls.append(
-            Call(value, job, judge.controls, handler, one.last, started_us=started_us)
+            Call(value, job, judge.controls, handler, member.last, started_us=started_us)
         )
 
     def take(self, returned: object) -> None:
@@ -75,29 +75,29 @@ class BatchRun:
                 )
             )
             return
-        for one, call, result in zip(self._in, self.calls, returned, strict=True):
-            self._end(one, call, None, result)
+        for member, call, result in zip(self._in, self.calls, returned, strict=True):
+            self._end(member, call, None, result)
 
     def fail(self, error: BaseException) -> None:
         """Take what the function raised, for all jobs that have not ended."""
-        for one, call in zip(self._in, self.calls, strict=True):
-            self._end(one, call, error, None)
+        for member, call in zip(self._in, self.calls, strict=True):
+            self._end(member, call, error, None)
 
     def _end(
-        self, one: Assignment, call: Call[Any], raised: BaseException | None, result: object
+        self, member: Assignment, call: Call[Any], raised: BaseException | None, result: object
     ) -> None:
-        judge, claim = self._judge, one.job.claim()
+        judge, claim = self._judge, member.job.claim()
         if claim in self._endings:  # the time limit expired after its result
             return
         if call.is_ended:
             raised, result = call.raised, call.result
         ending = (
             Raised(raised) if raised is not None
-            else contain(done_with, one, self._handler, call, result)
+            else contain(done_with, member, self._handler, call, result)
         )  # fmt: skip
         if isinstance(ending, Raised):  # a result that cannot be encoded, say
-            ending = judge.ending_of(ending.error, self._handler, one.job)
-        self._endings[claim] = judge.end(one.job, call, ending)
+            ending = judge.ending_of(ending.error, self._handler, member.job)
+        self._endings[claim] = judge.end(member.job, call, ending)
 
     def ending(self) -> Ending:
         """Return how the jobs ended."""

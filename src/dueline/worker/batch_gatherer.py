@@ -108,29 +108,29 @@ class BatchGatherer:
             return
         now_us = self._clock.monotonic_us()
         with self._guard:
-            kinds = [kind for kind, one in self._open.items() if one.until_us <= now_us]
+            kinds = [kind for kind, line in self._open.items() if line.until_us <= now_us]
             left = sum(len(line.jobs) for line in self._open.values()) - GATHERED_MAX
-            for kind, one in self._open.items():  # as they began
+            for kind, line in self._open.items():  # as they began
                 if left > 0 and kind not in kinds:
                     kinds.append(kind)
-                    left -= len(one.jobs)
+                    left -= len(line.jobs)
             ready = [self._joined(self._open.pop(kind)) for kind in kinds]
         if ready:
             self._runner.submit(ready)
 
     def _joined(self, gathering: _Gathering) -> Assignment:
         """Make one assignment of the jobs of a batch."""
-        some = gathering.jobs
-        if len(some) == 1:
-            return some[0]._replace(since_us=self._clock.monotonic_us())
-        first = max(some, key=lambda one: one.job.lane.priority)  # the first of the most urgent
+        members = gathering.jobs
+        if len(members) == 1:
+            return members[0]._replace(since_us=self._clock.monotonic_us())
+        first = max(members, key=lambda member: member.job.lane.priority)  # the first most urgent
         job = first.job._replace(fence=-first.job.fence)
-        self._begun[job.claim()] = {assignment.job.claim(): assignment.job for assignment in some}
+        self._begun[job.claim()] = {member.job.claim(): member.job for member in members}
         return first._replace(
             job=job,
             last=None,
-            firm=any(assignment.firm for assignment in some),
-            chunk=tuple(some),
+            firm=any(member.firm for member in members),
+            chunk=tuple(members),
             since_us=self._clock.monotonic_us(),
         )
 
@@ -163,8 +163,8 @@ class BatchGatherer:
         """Count the jobs that take no slot, by queue."""
         counts: Counter[str] = Counter()
         with self._guard:
-            for (_, queue, _), one in self._open.items():
-                counts[queue] += len(one.jobs)
+            for (_, queue, _), line in self._open.items():
+                counts[queue] += len(line.jobs)
             for jobs in self._begun.values():
                 for job in list(jobs.values())[1:]:
                     counts[job.lane.queue] += 1
@@ -186,16 +186,16 @@ class BatchGatherer:
     def collect(self) -> list[Ended]:
         """Return the attempts that ended since the last call, one for each job."""
         with self._guard:
-            found, self._ended = self._ended, []
+            ended, self._ended = self._ended, []
             for attempt in self._runner.collect():
                 members = (
                     self._begun.pop(attempt.job.claim(), None) if attempt.job.fence < 0 else None
                 )
                 if members is None:
-                    found.append(attempt)
+                    ended.append(attempt)
                 else:
-                    found += _apart(attempt, members)
-        return found
+                    ended += _apart(attempt, members)
+        return ended
 
     def running(self) -> list[Job]:
         """Return the jobs whose handlers run now."""
@@ -223,11 +223,11 @@ class BatchGatherer:
 
     def _members(self, jobs: Iterable[Job]) -> list[Job]:
         """Replace batches by their jobs."""
-        found: list[Job] = []
+        members: list[Job] = []
         with self._guard:
             for job in jobs:
-                found += self._begun.get(job.claim(), {}).values() if job.fence < 0 else (job,)
-        return found
+                members += self._begun.get(job.claim(), {}).values() if job.fence < 0 else (job,)
+        return members
 
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop unstarted jobs whose claims were lost; notify the handlers of the others."""

@@ -61,9 +61,9 @@ class Cancellations:
         changes = self._engine.catalog.changes
         if changes == self._seen_changes:
             return False
-        found = self._read_inbox()
+        has_requests = self._read_inbox()
         self._seen_changes = changes
-        return found
+        return has_requests
 
     def known_before(self, ended: Sequence[Ended]) -> Collection[Claim]:
         """Return the claims that were cancelled before it is decided how attempts end (rule P11).

@@ -149,8 +149,8 @@ class ChildHandle:
             member for assignment in unstarted for member in assignment.chunk or (assignment,)
         ]
         claims = [assignment.job.claim() for assignment in members]
-        if some := {claim: until_us[claim] for claim in claims if claim in until_us}:
-            self.send(Extended(some))
+        if ends_us := {claim: until_us[claim] for claim in claims if claim in until_us}:
+            self.send(Extended(ends_us))
 
     def forget(self, lost: Sequence[Claim]) -> None:
         """Send it which of its claims were lost; it returns those that it has not started."""

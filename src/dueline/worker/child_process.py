@@ -226,9 +226,9 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
         """Note that it was not called after all."""
         self._board.start(self._cells[job.id, job.fence], 0)
 
-    def append(self, one: tuple[Job, Ending, int, int]) -> None:
+    def append(self, ended: tuple[Job, Ending, int, int]) -> None:
         """Note how a job ended, before others can take that."""
-        job, ending, started_us, ended_us = one
+        job, ending, started_us, ended_us = ended
         self._forward_chunks()
         cell = self._cells.pop((job.id, job.fence))
         data = dump_ending(ending, started_us, ended_us)
@@ -236,7 +236,7 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
             self._send(Finished(job.claim(), ending, started_us, ended_us))
             data = b""
         self._board.end(cell, data)
-        super().append(one)
+        super().append(ended)
         self._over.append(cell)
 
     def take(self) -> list[int]:

@@ -194,7 +194,7 @@ def load_ending(data: bytes, job: Job) -> Ended:
 def _parts(ending: Ending) -> tuple[str, Sequence[Any]]:
     """Take an ending apart, and those of a batch."""
     if isinstance(ending, Each):
-        return Each.__name__, [(claim, *_parts(one)) for claim, one in ending.endings]
+        return Each.__name__, [(claim, *_parts(member)) for claim, member in ending.endings]
     return type(ending).__name__, tuple(ending)
 
 

@@ -141,9 +141,9 @@ class ChunkWriter:
 
 def _sealed(waiting: deque[Emitted], now_us: int, version: bytes) -> Commit:
     """Take chunks of one record from the line."""
-    some = [waiting.popleft()]
-    size = len(some[0].data)
+    chunks = [waiting.popleft()]
+    size = len(chunks[0].data)
     while waiting and size + len(waiting[0].data) <= _RECORD_BYTES_MAX:
         size += len(waiting[0].data)
-        some.append(waiting.popleft())
-    return chunk_records.written(some, now_us=now_us, version=version)
+        chunks.append(waiting.popleft())
+    return chunk_records.written(chunks, now_us=now_us, version=version)

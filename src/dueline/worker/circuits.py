@@ -67,7 +67,7 @@ class Circuits:
         """Count attempts whose ends are stored."""
         if not self.terms:
             return
-        found: dict[Place, Counted] = defaultdict(Counted)
+        counts: dict[Place, Counted] = defaultdict(Counted)
         for job, ending, *_ in ended:
             if job.task not in self.terms:
                 continue
@@ -77,18 +77,18 @@ class Circuits:
                 with suppress(*_PASSING):  # the next probe closes it
                     circuits.end_probe(self._engine, *place, job, is_success=is_success)
             elif isinstance(ending, Crashed):
-                self._crashed(found[place], job, ending.detail)
+                self._crashed(counts[place], job, ending.detail)
             elif is_success or isinstance(ending, Failed | Uncertain):
-                found[place].outcomes += "01"[not is_success]
-        self._count(found)
+                counts[place].outcomes += "01"[not is_success]
+        self._count(counts)
 
     def died(self, claimed: Iterable[ClaimedJob]) -> None:
         """Count attempts whose workers died, which their next claims show."""
-        found: dict[Place, Counted] = defaultdict(Counted)
+        counts: dict[Place, Counted] = defaultdict(Counted)
         for job, before in claimed:
             if job.task in self.terms and before is not None and before.state == State.STARTED:
-                self._crashed(found[job.lane.queue, job.task], before, WORKER_DIED)
-        self._count(found)
+                self._crashed(counts[job.lane.queue, job.task], before, WORKER_DIED)
+        self._count(counts)
 
     def _crashed(self, counted: "Counted", job: Job, signature: str) -> None:
         """Count the death of a process, unless another job that it ran may be the cause.
@@ -100,8 +100,8 @@ class Circuits:
             counted.outcomes += "1"
             counted.crashes.append(Crash(signature, job.id.hex(), self._engine.time.latest_us()))
 
-    def _count(self, found: Mapping[Place, "Counted"]) -> None:
-        for (queue, task), counted in found.items():
+    def _count(self, counts: Mapping[Place, "Counted"]) -> None:
+        for (queue, task), counted in counts.items():
             terms = self.terms[task]
             before = self._uncounted.get((queue, task), "")
             recent = (before + counted.outcomes)[-terms.of :]

@@ -187,14 +187,14 @@ class Claimer:
             if self._resources is not None:
                 free = self._fitting(free, now_us)
             since_us = self._limits.blocked.since_us
-            found = prospects(free, self._rota.next_at_us, now_us, self._aging, since_us)
+            candidates = prospects(free, self._rota.next_at_us, now_us, self._aging, since_us)
             if self._affinity is not None:
-                found = self._affinity.preferred(found)
+                candidates = self._affinity.preferred(candidates)
             if weighs:
-                wants = weighed(found, self._weights, limit)
+                wants = weighed(candidates, self._weights, limit)
             else:
                 others = self._affinity.others if self._affinity else ()
-                wants = plan(found, limit=limit, room=room, turn=self._turn, others=others)
+                wants = plan(candidates, limit=limit, room=room, turn=self._turn, others=others)
             visit = partial(self._visit, now_us, time.latest_us() - now_us)
             taken = self._visits.each(wants, limit, room, visit)
             lanes = [job.lane for job, _ in taken]

@@ -67,10 +67,10 @@ class Controls:
 
     def cancel(self, claims: Iterable[Claim]) -> None:
         """Mark claims as cancelled, for handlers that ask; stop coroutines that await."""
-        some = list(claims)
+        cancelled = list(claims)
         with self._guard:
-            self.cancelled.add(some)
-            for claim in some:
+            self.cancelled.add(cancelled)
+            for claim in cancelled:
                 if (stop := self._stops.get(claim)) is not None:
                     stop()
 
@@ -130,8 +130,8 @@ class Controls:
 
     def is_stopped(self, assignment: Assignment) -> bool:
         """Return whether a handler is to end because the worker stops."""
-        one = assignment.chunk[0] if assignment.chunk else assignment
-        return bool(self.stopped) and one.job.claim() in self.stopped
+        first = assignment.chunk[0] if assignment.chunk else assignment
+        return bool(self.stopped) and first.job.claim() in self.stopped
 
     def expire(self, assignment: Assignment) -> None:
         """Mark the claims of a handler that runs longer than its time limit."""

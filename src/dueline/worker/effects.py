@@ -61,8 +61,8 @@ class Effects:
 
     def _write_waiting(self) -> None:
         with self._lock:
-            some, self._waiting = self._waiting, []
-        decisions.carry(self._store, some)
+            waiting, self._waiting = self._waiting, []
+        decisions.carry(self._store, waiting)
 
     def _finish(self, most: int) -> None:
         """Wait until at most this many groups are under way; raise what made one fail."""

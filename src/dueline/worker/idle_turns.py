@@ -59,11 +59,11 @@ class IdleTurns:
     def _count(self) -> int:
         """Return how many workers with free slots serve the queue of which there are fewest."""
         engine, now_us = self._engine, self._engine.time.earliest_us()
-        some = present(engine.store)
+        workers = present(engine.store)
         return min(
             sum(
                 worker.has_room
-                for worker in fresh_workers(engine, some, queue, self._known, now_us)
+                for worker in fresh_workers(engine, workers, queue, self._known, now_us)
             )
             for queue in self._queues
         )

@@ -63,7 +63,7 @@ class LaneVisits:
         }
         if not any(LIMIT_MARK in want.lane.tenant for want in wants):
             runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
-            return [Visit(*kind, (), "", list(some)) for kind, some in runs]
+            return [Visit(*kind, (), "", list(run)) for kind, run in runs]
 
         def kind_of(want: Want) -> tuple[tuple[int, str], tuple[str, ...], str, object]:
             lane = want.lane
@@ -74,4 +74,4 @@ class LaneVisits:
             return kinds[lane.queue], limits, needs, (lane.queue, lane.priority) if is_own else None
 
         limited = groupby(wants, key=kind_of)
-        return [Visit(*kind, names, need, list(some)) for (kind, names, need, _), some in limited]
+        return [Visit(*kind, names, need, list(run)) for (kind, names, need, _), run in limited]

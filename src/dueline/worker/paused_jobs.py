@@ -109,24 +109,24 @@ class DeferredJobs:
         has_unknown = self._has_unknown(jobs)
         if not (has_unknown or self._limited or any(paused.values())):
             return Deferral(taken, [], [])
-        found = Deferral([], [], [])
+        deferral = Deferral([], [], [])
         for claimed in taken:
             lane, task = claimed.job.lane, claimed.job.task
             if has_unknown and not self._knows(claimed.job):
-                found.waiting.append(DeferredJob(claimed.job, _tenant_with_task(claimed.job)))
+                deferral.waiting.append(DeferredJob(claimed.job, _tenant_with_task(claimed.job)))
                 continue
             if task in paused[lane.queue] and not self.circuits.lets_probe(claimed.job):
-                found.waiting.append(DeferredJob(claimed.job, None))
+                deferral.waiting.append(DeferredJob(claimed.job, None))
                 continue
             deferred = contain(self._lacking, claimed.job)
             if isinstance(deferred, Raised):
-                found.failed.append(self._failed(claimed.job, deferred.error))
+                deferral.failed.append(self._failed(claimed.job, deferred.error))
                 self._wakeup.set()  # its ending is stored by the next pass
             elif deferred is not None:
-                found.waiting.append(deferred)
+                deferral.waiting.append(deferred)
             else:
-                found.fit.append(claimed)
-        return found
+                deferral.fit.append(claimed)
+        return deferral
 
     def _has_unknown(self, jobs: Sequence[Job]) -> bool:
         tasks, codecs = {job.task for job in jobs}, {job.codec for job in jobs}
@@ -217,7 +217,7 @@ class DeferredJobs:
         """Note that jobs of a lane were deferred; drop old notes."""
         lanes = self._touched.setdefault((lane.queue, task), {})
         if len(lanes) >= LANES_MAX:
-            lanes = {one: us for one, us in lanes.items() if us >= now_us - LATE_US}
+            lanes = {touched: us for touched, us in lanes.items() if us >= now_us - LATE_US}
             self._touched[lane.queue, task] = lanes
         lanes[lane] = now_us
 

@@ -112,18 +112,18 @@ class PrefetchedJobs:
         with self._changed:
             now_us = self._time.earliest_us()
             due: dict[Claim, int] = {}
-            some: list[Assignment] = []
+            starting: list[Assignment] = []
             while self._waiting and self._waiting[0][0] <= now_us:
                 start_us, _, job = self._waiting[0]
                 assignment = self._ready.get(job.claim())
                 if assignment is None:
                     break
                 heapq.heappop(self._waiting)
-                some.append(self._ready.pop(job.claim()))
+                starting.append(self._ready.pop(job.claim()))
                 due[job.claim()] = start_us
             # The most urgent first, should there not be a slot for each.
-            some.sort(key=lambda one: -one.job.lane.priority)
-            left = self._start(some) if some else []
+            starting.sort(key=lambda assignment: -assignment.job.lane.priority)
+            left = self._start(starting) if starting else []
             self._unplaced += [
                 Prefetched(prefetched.job, due[prefetched.job.claim()]) for prefetched in left
             ]

@@ -71,7 +71,7 @@ class PrefetchClaims:
             for pointer in pointers
             if not limits_of(pointer.lane) and NEEDS_MARK not in pointer.lane.tenant
         ]
-        found = prospects(pointers, self._rotation.next_at_us, until_us, aging)
+        candidates = prospects(pointers, self._rotation.next_at_us, until_us, aging)
 
         def prefetch(visit: Visit, most: int) -> Sequence[Prefetched]:
             lasting_us = visit.lease_us + latest_us - now_us
@@ -80,7 +80,7 @@ class PrefetchClaims:
             self._rotation.visited(claimed.next_at_us)
             return claimed.jobs
 
-        wants = plan(found, limit=limit, room=room, turn=turn)
+        wants = plan(candidates, limit=limit, room=room, turn=turn)
         prefetched = self._visits.each(wants, limit, room, prefetch)
         if not prefetched:  # the jobs due so soon are held by others, or gone
             self.until_us = until_us

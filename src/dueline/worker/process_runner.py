@@ -145,14 +145,14 @@ class ProcessRunner:
                 # The child with the fewest jobs gets no more until it is idle, then this one.
                 lone = children.pop(0)
                 if lone.is_ready and not lone.given:
-                    some = [self._alone.popleft()]
-                    self._send_claim_changes(lone, some)
-                    lone.give(offset_us, now_us, some)
+                    assignments = [self._alone.popleft()]
+                    self._send_claim_changes(lone, assignments)
+                    lone.give(offset_us, now_us, assignments)
             children = [child for child in children if child.is_ready and not child.has_lone()]
             for child, count in self._shares(children):
-                some = [self._ready.popleft() for _ in range(count)]
-                self._send_claim_changes(child, some)
-                child.give(offset_us, now_us, some)
+                assignments = [self._ready.popleft() for _ in range(count)]
+                self._send_claim_changes(child, assignments)
+                child.give(offset_us, now_us, assignments)
             self._free_stuck(children)
 
     def _send_claim_changes(self, child: ChildHandle, coming: Sequence[Assignment]) -> None:

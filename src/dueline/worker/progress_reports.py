@@ -60,26 +60,26 @@ class ProgressReports:
                 at_us = self._engine.time.latest_us()
                 self._unwritten.update(
                     {
-                        claim: Progress(one.done, one.total, one.note, at_us, one.meta)
-                        for claim, one in reports.items()
-                        if one.says_progress
+                        claim: Progress(report.done, report.total, report.note, at_us, report.meta)
+                        for claim, report in reports.items()
+                        if report.says_progress
                     }
                 )
                 self._spent |= {claim: said.spent for claim, said in reports.items() if said.spent}
             chosen = self._unwritten if only is None else self._unwritten.keys() & set(only)
-            some = {claim: self._unwritten[claim] for claim in chosen}
+            unwritten = {claim: self._unwritten[claim] for claim in chosen}
             lost: list[Claim] = []
             for _ in range(_ROUNDS_MAX):
-                refused = self._put(some) if some else []
-                for claim in some.keys() - set(refused):
+                refused = self._put(unwritten) if unwritten else []
+                for claim in unwritten.keys() - set(refused):
                     self._unwritten.pop(claim, None)
-                some = {claim: some[claim] for claim in refused}
+                unwritten = {claim: unwritten[claim] for claim in refused}
                 for claim, known in self._look_each(refused):
                     if known.fence > claim.fence:
                         lost.append(claim)
-                    if known.is_later_than(claim.fence, some[claim].at_us):
-                        del some[claim], self._unwritten[claim]
-                if not some:
+                    if known.is_later_than(claim.fence, unwritten[claim].at_us):
+                        del unwritten[claim], self._unwritten[claim]
+                if not unwritten:
                     break
             return lost
 
@@ -110,17 +110,17 @@ class ProgressReports:
             The progress, and the jobs whose claims were lost meanwhile.
         """
         again = {job.claim(): job for job in jobs if job.fence > 1}
-        found: dict[JobId, Progress] = {}
+        reported: dict[JobId, Progress] = {}
         lost: list[Job] = []
         left: Collection[Claim] = again
         with self._guard:
             for _ in range(_ROUNDS_MAX):
                 if not left:
-                    return found, lost
+                    return reported, lost
                 opening: dict[Claim, Progress | None] = {}
                 for claim, known in self._look_each(left):
                     if known.progress is not None:
-                        found[claim.job_id] = known.progress
+                        reported[claim.job_id] = known.progress
                     if known.fence > claim.fence:
                         lost.append(again[claim])
                     elif known.fence < claim.fence:
@@ -128,7 +128,7 @@ class ProgressReports:
                 left = self._put(opening) if opening else []
         if left:
             raise Conflict("Other workers write the progress of jobs that this worker claimed.")
-        return found, lost
+        return reported, lost
 
     def _look_each(self, claims: Collection[Claim]) -> list[tuple[Claim, Known]]:
         """Read the records of claims, and remember their versions."""
@@ -140,7 +140,7 @@ class ProgressReports:
         self._remember({claim: known.version for claim, known in looked})
         return looked
 
-    def _put(self, some: Mapping[Claim, Progress | None]) -> list[Claim]:
+    def _put(self, records: Mapping[Claim, Progress | None]) -> list[Claim]:
         """Write records in one call; return the claims whose records had changed."""
         version, now_us = self._engine.ids.token(), self._engine.time.latest_us()
         groups = [
@@ -152,9 +152,9 @@ class ProgressReports:
                 expect=self._versions.get(claim, NO_VERSION),
                 version=version,
             )
-            for claim, progress in some.items()
+            for claim, progress in records.items()
         ]
-        held = dict(zip(some, self._engine.store.together(groups), strict=True))
+        held = dict(zip(records, self._engine.store.together(groups), strict=True))
         self._remember({claim: version for claim, sure in held.items() if sure})
         return [claim for claim, sure in held.items() if not sure]
 

@@ -87,20 +87,20 @@ def _clean_up(steps: list[dis.Instruction], starts: Iterable[int]) -> frozenset[
     """Return the instructions that run while an exception is handled, from some places on."""
     place_of = {step.offset: place for place, step in enumerate(steps)}
     to_do = list(starts)
-    found: set[int] = set()
+    offsets: set[int] = set()
     while to_do:
         place = to_do.pop()
         step = steps[place]
-        if step.offset in found or step.opname == "POP_EXCEPT":
+        if step.offset in offsets or step.opname == "POP_EXCEPT":
             continue
-        found.add(step.offset)
+        offsets.add(step.offset)
         if "JUMP" in step.opname or step.opname in ("FOR_ITER", "SEND"):
             to_do.append(place_of.get(step.argval, place))
         is_last = step.opname in ("RERAISE", "RAISE_VARARGS", "RETURN_VALUE", "RETURN_CONST",
                                   "JUMP_FORWARD", "JUMP_BACKWARD", "INTERPRETER_EXIT")  # fmt: skip
         if not is_last and place + 1 < len(steps):
             to_do.append(place + 1)
-    return frozenset(found)
+    return frozenset(offsets)
 
 
 def is_application(frame: FrameType, package: str) -> bool:

@@ -110,9 +110,10 @@ class ServedLanes:
         now_us = self._engine.time.earliest_us()
         self._sweeps.finish(only_done=True)
         first = self._first_pages(lane_lists, now_us, places)
-        for found, some in at_once(partial(self._read, lane_lists, known, now_us, first), places):
-            pointers += found
-            heads |= some
+        read = partial(self._read, lane_lists, known, now_us, first)
+        for listed, own_heads in at_once(read, places):
+            pointers += listed
+            heads |= own_heads
         self._lane_lists = lane_lists
         self.settings = [(queue, self._engine.catalog.settings(queue)) for queue in self._serving]
         return pointers, heads
@@ -134,13 +135,13 @@ class ServedLanes:
     ) -> Mapping[tuple[str, int], LanePage]:
         """Read the first pages of all shards of each queue at once, if the store can."""
         pages: dict[tuple[str, int], LanePage] = {}
-        for (queue, width_us), some in groupby(places, key=lambda place: (place[0], place[2])):
+        for (queue, width_us), run in groupby(places, key=lambda place: (place[0], place[2])):
             after = {
-                shard: _lane_list_of(lane_lists, queue, shard).after(now_us) for _, shard, _ in some
+                shard: _lane_list_of(lane_lists, queue, shard).after(now_us) for _, shard, _ in run
             }
             until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
-            found = first_pages(self._engine.store, queue, after, until_bucket=until_bucket)
-            pages |= {(queue, shard): page for shard, page in found.items()}
+            by_shard = first_pages(self._engine.store, queue, after, until_bucket=until_bucket)
+            pages |= {(queue, shard): page for shard, page in by_shard.items()}
         return pages
 
     def _read(
@@ -154,7 +155,7 @@ class ServedLanes:
         queue, shard, width_us = place
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
         lane_list = _lane_list_of(lane_lists, queue, shard)
-        found, heads, version = lane_list.read(
+        pointers, heads, version = lane_list.read(
             self._engine.store, known,
             until_bucket=until_bucket, now_us=now_us, first=first.get((queue, shard)),
         )  # fmt: skip
@@ -164,23 +165,23 @@ class ServedLanes:
         if settings.is_paused or self.is_quiet:
             return [], {}
         closing = closing_bucket(now_us, width_us)  # a sweep leaves later lanes as they are
-        past = [pointer.lane for pointer in found if pointer.listing <= closing]
+        past = [pointer.lane for pointer in pointers if pointer.listing <= closing]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
         if lane_list.is_sweep_due(empty, now_us):
             self._sweeps.begin(lane_list, now_us, place)
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
-            found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]
+            pointers = [pointer for pointer in pointers if tenant_of(pointer.lane) not in paused]
             heads = {lane: at_us for lane, at_us in heads.items() if tenant_of(lane) not in paused}
         if not self._has_permits:
-            found = [pointer for pointer in found if not limits_of(pointer.lane)]
+            pointers = [pointer for pointer in pointers if not limits_of(pointer.lane)]
         foreign = {
-            lane for _, lane in found if LIMIT_MARK in lane.tenant and self._is_foreign(lane)
+            lane for _, lane in pointers if LIMIT_MARK in lane.tenant and self._is_foreign(lane)
         }
         if foreign:
-            found = [pointer for pointer in found if pointer.lane not in foreign]
+            pointers = [pointer for pointer in pointers if pointer.lane not in foreign]
             heads = {lane: at_us for lane, at_us in heads.items() if lane not in foreign}
-        return found, heads
+        return pointers, heads
 
     def _is_foreign(self, lane: Lane) -> bool:
         """Return whether only other workers claim from a lane.

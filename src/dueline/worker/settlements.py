@@ -81,13 +81,13 @@ class Settlements:
     ) -> None:
         """Begin a settlement; none is under way, and the last one was taken."""
         began_us = self._clock.monotonic_us()
-        one = Settlement(tuple(ended), started, cancelled, is_full, began_us)
+        settlement = Settlement(tuple(ended), started, cancelled, is_full, began_us)
         if not self._is_beside:
-            self._done = self._made(one)
+            self._done = self._made(settlement)
             return
         self._held.settling([each.job for each in ended])
         with self._change:
-            self._given = one
+            self._given = settlement
             self._change.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="dueline-settle", daemon=True)
@@ -126,10 +126,10 @@ class Settlements:
             self._thread.join()
 
     def _loop(self) -> None:
-        while (one := self._next()) is not None:
+        while (settlement := self._next()) is not None:
             done: Settlement | BaseException
             try:
-                done = self._made(one)
+                done = self._made(settlement)
             except BaseException as error:  # noqa: BLE001  (the worker's own thread raises it)
                 done = error
             with self._change:
@@ -143,6 +143,7 @@ class Settlements:
                 self._change.wait()
             return self._given
 
-    def _made(self, one: Settlement) -> Settlement:
-        lost = self._settler.settle(one.ended, one.started, one.cancelled)
-        return one._replace(lost=lost, took_us=self._clock.monotonic_us() - one.began_us)
+    def _made(self, settlement: Settlement) -> Settlement:
+        lost = self._settler.settle(settlement.ended, settlement.started, settlement.cancelled)
+        took_us = self._clock.monotonic_us() - settlement.began_us
+        return settlement._replace(lost=lost, took_us=took_us)

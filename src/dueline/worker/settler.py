@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
+from itertools import compress
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -101,15 +102,17 @@ class Settler:
         self._report = SettlementReport(self._hooks, tally)
         self._engine = engine
         self._handlers = handlers
-        self._limited = {name: one for name, one in handlers.items() if one.limits or one.needs}
+        self._limited = {
+            name: handler for name, handler in handlers.items() if handler.limits or handler.needs
+        }
         self.batch_handlers = {
-            n: one for n, one in handlers.items() if isinstance(one, BatchHandler)
+            n: handler for n, handler in handlers.items() if isinstance(handler, BatchHandler)
         }
         self.context_tasks = frozenset(
             name
-            for name, one in handlers.items()
+            for name, handler in handlers.items()
             if name in self.batch_handlers
-            or (one.takes_context or one.middleware or self._hooks.middleware)
+            or (handler.takes_context or handler.middleware or self._hooks.middleware)
         )
         self._plain_tasks = frozenset(handlers.keys() - self.context_tasks)
         self._given_fences = frozenset(
@@ -269,10 +272,8 @@ class Settler:
             verdicts.append(Extend(job, until_us, claim in running))
         held = self._engine.store.settle(verdicts)
         lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
-        ends_us = {
-            one.job.claim(): one.at_us for one, sure in zip(verdicts, held, strict=True) if sure
-        }
-        return Extended(ends_us, lost)
+        extended = compress(verdicts, held)
+        return Extended({verdict.job.claim(): verdict.at_us for verdict in extended}, lost)
 
     def lost(self, jobs: Sequence[Job]) -> None:
         """Count lost claims and call hooks."""
@@ -329,16 +330,16 @@ class Settler:
     def circuits(self, queues: Iterable[str]) -> Circuits:
         """Return the circuits of the tasks, for a worker of queues."""
         terms = {
-            name: one.pause_after
-            for name, one in self._handlers.items()
-            if one.pause_after is not None
+            name: handler.pause_after
+            for name, handler in self._handlers.items()
+            if handler.pause_after is not None
         }
         return Circuits(self._engine, terms, queues)
 
     def open_sections(self, jobs: Iterable[Job]) -> Mapping[JobId, str]:
         """Return the open sections of jobs, as words; handlers without a context have none."""
-        some = [job for job in jobs if job.task not in self._plain_tasks]
-        return sections.open_in(self._engine.store, some) if some else {}
+        with_context = [job for job in jobs if job.task not in self._plain_tasks]
+        return sections.open_in(self._engine.store, with_context) if with_context else {}
 
     def _throttle(self, ended: Sequence[Ended]) -> None:
         """Close the limits of jobs whose handlers request it, before their endings are stored."""

@@ -67,9 +67,9 @@ class ShardAffinity:
             return places
         self._has_found = False
         now_us = self._engine.time.earliest_us()
-        some = present(self._engine.store)
+        workers = present(self._engine.store)
         shards = Counter(queue for queue, _, _ in places)
-        mine = {queue: self._mine(queue, shards[queue], some, now_us) for queue in shards}
+        mine = {queue: self._mine(queue, shards[queue], workers, now_us) for queue in shards}
         self.others = frozenset((queue, n) for queue, n, _ in places if n not in mine[queue])
         if self._whole_us is None or not 0 <= now_us - self._whole_us < WHOLE_EVERY_US:
             self._whole_us = now_us
@@ -82,28 +82,28 @@ class ShardAffinity:
         """Return whether a shard's jobs are left to another worker."""
         return self._is_strict and (queue, shard) in self.others
 
-    def preferred(self, found: list[Prospect]) -> list[Prospect]:
+    def preferred(self, prospects: list[Prospect]) -> list[Prospect]:
         """Return what to claim first: the lanes of its own shards, if no other is more urgent.
 
         Workers with a backlog do not meet in one lane then.
         """
-        if self._is_strict or not found:
-            return found
+        if self._is_strict or not prospects:
+            return prospects
         self._has_found = True
-        own = [prospect for prospect in found if prospect.lane[:2] not in self.others]
-        top = max(prospect.priority for prospect in found)
-        return own if any(prospect.priority == top for prospect in own) else found
+        own = [prospect for prospect in prospects if prospect.lane[:2] not in self.others]
+        top = max(prospect.priority for prospect in prospects)
+        return own if any(prospect.priority == top for prospect in own) else prospects
 
     def _mine(
-        self, queue: str, shards: int, some: Sequence[Presence], now_us: int
+        self, queue: str, shards: int, workers: Sequence[Presence], now_us: int
     ) -> Collection[int]:
-        fresh = fresh_workers(self._engine, some, queue, self._knows, now_us, me=self._worker)
+        fresh = fresh_workers(self._engine, workers, queue, self._knows, now_us, me=self._worker)
         return preferred_shards(self._worker, queue, shards, fresh)
 
 
 def fresh_workers(
     engine: Engine,
-    some: Sequence[Presence],
+    workers: Sequence[Presence],
     queue: str,
     known: KnownTasks,
     now_us: int,
@@ -117,7 +117,7 @@ def fresh_workers(
     oldest_us = now_us - engine.catalog.settings(queue).lease_us // FRESH_SHARE
     return tuple(
         Known(worker.worker, worker.held < worker.slots and worker.is_claiming)
-        for worker in some
+        for worker in workers
         if queue in worker.queues
         and (worker.beat_us >= oldest_us or worker.worker == me)
         and worker.known.includes(known)

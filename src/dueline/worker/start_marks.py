@@ -101,12 +101,12 @@ class MarkedStarts:
 
     def _start_marked(self, source: deque[Job], count: int) -> list[Job]:
         """Start the first jobs of a line, which leave it once marked; return the lost ones."""
-        some = list(islice(source, count))
-        jobs = [job for job in some if job in self._held]
+        first = list(islice(source, count))
+        jobs = [job for job in first if job in self._held]
         now_us = self._clock.monotonic_us()
         assignments = self._held.assignments(jobs, now_us)  # may fail: then they wait in their line
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
-        for job in some:
+        for job in first:
             source.popleft()
             self._since_us.pop(job.claim(), None)
         self._held.marked.update(job.claim() for job in jobs if job.id not in lost)

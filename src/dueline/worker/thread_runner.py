@@ -374,13 +374,13 @@ class ThreadRunner:
 
     def lost(self) -> list[LostSlot]:
         """Return the slots whose handlers have outlived their limits."""
-        found = []
+        slots = []
         for slot in self._slots:
             taken, started_us = slot.assignment, slot.started_us
             if taken is not None and slot.lost is taken:
                 limit_us = self._execution.limit_us(taken.job) or 0
-                found.append(LostSlot(taken.job, started_us + limit_us + self._offset_us))
-        return found if self._coroutines is None else found + self._coroutines.lost()
+                slots.append(LostSlot(taken.job, started_us + limit_us + self._offset_us))
+        return slots if self._coroutines is None else slots + self._coroutines.lost()
 
     def stop_running(self) -> None:
         """Ask running handlers to end: coroutines are cancelled, threads interrupted if possible.

@@ -130,8 +130,8 @@ def assigned(
         now_us: The monotonic clock.
     """
     each = {queue: settings(queue) for queue in queues_of(jobs)}
-    keep = {queue: one.keep_us for queue, one in each.items()}
-    firm = {queue: one.aging_us > 0 for queue, one in each.items()}
+    keep = {queue: queue_settings.keep_us for queue, queue_settings in each.items()}
+    firm = {queue: queue_settings.aging_us > 0 for queue, queue_settings in each.items()}
     queues = [job.lane.queue for job in jobs] if len(each) > 1 else [*each] * len(jobs)
     reported = map(last.get, map(_id_of, jobs)) if last else repeat(None)
     keep_us = map(keep.__getitem__, queues)

@@ -118,8 +118,8 @@ class Worker:
             serving=tuple(settings.serving),
             known=settings.known,
             batches={
-                n: (one.batch.size, one.batch.within_us)
-                for n, one in settler.batch_handlers.items()
+                n: (handler.batch.size, handler.batch.within_us)
+                for n, handler in settler.batch_handlers.items()
             },
             address=listener.address,
         )
@@ -278,8 +278,8 @@ class Worker:
             return
         self._flushed_us = now_us
         tasks = self._settler.context_tasks
-        if tasks and (some := [end.job.claim() for end in self._ended if end.job.task in tasks]):
-            self._report(some)  # before callers see the end, or another worker runs them
+        if tasks and (claims := [end.job.claim() for end in self._ended if end.job.task in tasks]):
+            self._report(claims)  # before callers see the end, or another worker runs them
         known = self._cancellations.known_before(self._ended)
         is_full = self._slots.taken() >= self._runner.threads
         self._settlements.begin(self._ended, starts, known, is_full=is_full)
@@ -288,15 +288,15 @@ class Worker:
 
     def _take_settled(self) -> None:
         """Drop the jobs of the last settlement; if it failed, the next one repeats it."""
-        some = self._settlements.take()
-        if some is not None:
-            self._buffer.round_trips.settled(some.took_us)
-            if some.ended:
-                self._run_times.ended(some.ended, is_full=some.is_full, now_us=some.began_us)
-            self._steps.settled(some.ended, some.lost)
-            del self._ended[: len(some.ended)]
-            self._lose(some.lost)
-            self._deferred.circuits.ended(some.ended)
+        done = self._settlements.take()
+        if done is not None:
+            self._buffer.round_trips.settled(done.took_us)
+            if done.ended:
+                self._run_times.ended(done.ended, is_full=done.is_full, now_us=done.began_us)
+            self._steps.settled(done.ended, done.lost)
+            del self._ended[: len(done.ended)]
+            self._lose(done.lost)
+            self._deferred.circuits.ended(done.ended)
 
     def _note_starts(self, ended: Sequence[Ended]) -> None:
         """Record when ended jobs with rates started."""
@@ -426,12 +426,12 @@ class Worker:
 
     def _prefetch(self) -> None:
         """Claim jobs that will soon be due, so that they start at their time."""
-        found = self._claimer.prefetch(self._slots.free(), self._slots.room(with_early=True))
-        if found:
-            self._held.add([job for job, _ in found])
-            self._prefetched.add(found)
+        prefetched = self._claimer.prefetch(self._slots.free(), self._slots.room(with_early=True))
+        if prefetched:
+            self._held.add([job for job, _ in prefetched])
+            self._prefetched.add(prefetched)
             self._prefetched.run_timer()
-            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in found]))
+            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in prefetched]))
 
     def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
         """Let the timer start prefetched jobs; the loop starts those that need more."""
@@ -458,8 +458,7 @@ class Worker:
         if not len(self._prefetched):
             return
         self._prefetched.start_due()
-        overdue = self._prefetched.take_overdue()
-        unready, unplaced = overdue
+        unready, unplaced = self._prefetched.take_overdue()
         try:
             if unplaced:
                 self._give_back([job for job, _ in unplaced], times_of(unplaced))
@@ -467,7 +466,7 @@ class Worker:
                 [ClaimedJob(job, None) for job, _ in unready if job in self._held]
             )
         except DuelineError:  # they are still held: the next pass retries
-            late = (ahead for some in overdue for ahead in some)
+            late = [*unready, *unplaced]
             self._prefetched.add([ahead for ahead in late if ahead.job in self._held])
             raise
         self._prefetched.add([ahead for ahead in unplaced if ahead.job in self._held])

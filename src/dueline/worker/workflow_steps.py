@@ -73,19 +73,19 @@ class WorkflowSteps:
         if not any(job.opts for job, _ in taken):  # none of a workflow
             return SortedSteps(list(taken), {}, {}, [], [], [], [])
         now_us = self._engine.time.latest_us()
-        found = SortedSteps([], {}, {}, [], [], [], [])
+        steps = SortedSteps([], {}, {}, [], [], [], [])
         waiting = [job for job, _ in taken if waits_for_turn(job)]
         turn = orders.may_run(self._engine, waiting) if waiting else set()
         for claimed in taken:
             if waiting and claimed.job.id not in turn and waits_for_turn(claimed.job):
-                found.in_order.append(claimed.job)
+                steps.in_order.append(claimed.job)
                 continue
             if awaited_by(claimed.job) and not expires_by(claimed.job.opts, now_us):
-                found.awaiting.append(claimed.job)
+                steps.awaiting.append(claimed.job)
                 continue
             place = records.place_of(claimed.job)
             if place is None or (claimed.job.task and not place.parked_us):
-                found.fit.append(claimed)  # of no workflow, or one that needs nothing
+                steps.fit.append(claimed)  # of no workflow, or one that needs nothing
                 continue
             try:
                 word = self._ask(claimed.job, now_us)
@@ -93,44 +93,44 @@ class WorkflowSteps:
                 log.error("step %s is parked: %s", claimed.job.id.hex(), error)
                 word = 0
             if isinstance(word, Broken):
-                found.broken.append(claimed.job)
+                steps.broken.append(claimed.job)
             elif isinstance(word, Runnable):
-                found.given[claimed.job.id] = word.given
-                found.fit.append(claimed)
+                steps.given[claimed.job.id] = word.given
+                steps.fit.append(claimed)
             elif isinstance(word, EndedBeforeRun):
-                found.over.append(word)
+                steps.over.append(word)
             else:
-                found.waiting[claimed.job] = word
-        return found
+                steps.waiting[claimed.job] = word
+        return steps
 
-    def park_and_end(self, found: SortedSteps) -> None:
+    def park_and_end(self, steps: SortedSteps) -> None:
         """Park the steps that wait, and end those that are over."""
-        for job in found.broken:
+        for job in steps.broken:
             flow, step, layout = self._known(job)
             cancel_group(self._queues, flow, layout, step)
-        if found.waiting or found.broken:
+        if steps.waiting or steps.broken:
             now_us = self._engine.time.latest_us()
             # A second later it is checked whether all steps of a cancelled group have ended.
-            waiting = found.waiting | dict.fromkeys(found.broken, now_us + SECOND_US)
+            waiting = steps.waiting | dict.fromkeys(steps.broken, now_us + SECOND_US)
             park(self._engine, waiting)
             self._look_again(waiting, now_us)
-        for job, word in dependencies.check(self._engine, found.awaiting):
+        for job, word in dependencies.check(self._engine, steps.awaiting):
             now_us = self._engine.time.latest_us()
-            found.over.append(self._over(job, now_us, word.state, error=word.why))
-        self._note(orders.postpone(self._engine, found.in_order))
-        self._note(len(found.awaiting) + len(found.in_order))
-        if found.over:
-            self._settler.end(found.over)
-            self.ended(job for job, _, _ in found.over)
+            steps.over.append(self._over(job, now_us, word.state, error=word.why))
+        self._note(orders.postpone(self._engine, steps.in_order))
+        self._note(len(steps.awaiting) + len(steps.in_order))
+        if steps.over:
+            self._settler.end(steps.over)
+            self.ended(job for job, _, _ in steps.over)
         self.advance()
 
     def _known(self, job: Job) -> tuple[JobId, int, Layout]:
         """Return the workflow of a step that was just checked, its number, and the layout."""
-        found = records.step_of(job)
-        assert found is not None
-        layout = self._layouts.get(self._engine.store, found[0])
+        step = records.step_of(job)
+        assert step is not None
+        layout = self._layouts.get(self._engine.store, step[0])
         assert layout is not None
-        return (*found, layout)
+        return (*step, layout)
 
     def _ask(self, job: Job, now_us: int) -> Runnable | EndedBeforeRun | Broken | int:
         """Return what becomes of a step; a number: it is parked until then, or a signal."""
@@ -178,9 +178,9 @@ class WorkflowSteps:
 
     def _ask_again(self, job: Job, now_us: int) -> None:
         if not isinstance(self._ask(job, now_us), int | Broken):
-            found = records.step_of(job)
-            assert found is not None
-            self._note(wake_steps(self._engine, found[0], [found[1]]))
+            step = records.step_of(job)
+            assert step is not None
+            self._note(wake_steps(self._engine, step[0], [step[1]]))
 
     def ended(self, jobs: Iterable[Job]) -> None:
         """Note jobs that may have ended."""

@@ -22,7 +22,7 @@ def alerts(context: typer.Context) -> int:
     Example: dueline alerts
     """
     with session_of(context).engine() as engine:
-        found = raised_alerts(engine)
+        raised = raised_alerts(engine)
         shown: list[Entry] = [
             {
                 "kind": alert.condition.kind,
@@ -32,7 +32,7 @@ def alerts(context: typer.Context) -> int:
                 "evidence": alert.condition.sentence,
                 "command": alert.condition.command,
             }
-            for alert in found
+            for alert in raised
         ]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:

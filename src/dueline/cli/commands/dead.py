@@ -74,13 +74,13 @@ def list_dead(
         since_us = 0 if since is None else read_past(since, now_us, "--since")
         output = Output.of(context, queues.engine)
         if group:
-            found = dead_groups(queues.engine, like, since_us=since_us)
-            entries = [_group_entry(dead_group) for dead_group in found.groups[:limit]]
-            more = len(found.groups) > limit
+            grouped = dead_groups(queues.engine, like, since_us=since_us)
+            entries = [_group_entry(dead_group) for dead_group in grouped.groups[:limit]]
+            more = len(grouped.groups) > limit
             output.entries(
-                entries, GROUP_COLUMNS, count=len(entries), more=more, capped=found.is_capped
+                entries, GROUP_COLUMNS, count=len(entries), more=more, capped=grouped.is_capped
             )
-            note_rest(len(entries), more=more, is_capped=found.is_capped)
+            note_rest(len(entries), more=more, is_capped=grouped.is_capped)
             return
         rows = search_latest(queues.engine, like, limit=limit)
         jobs = [job for job in rows.jobs if job.at_us >= since_us]
@@ -91,15 +91,15 @@ def list_dead(
     note_rest(len(shown), more=more, is_capped=is_capped)
 
 
-def _group_entry(one: DeadGroup) -> Entry:
+def _group_entry(dead_group: DeadGroup) -> Entry:
     return {
-        "jobs": one.count,
-        "task": one.task,
-        "error": one.error,
-        "first": Instant(one.first_us),
-        "last": Instant(one.last_us),
-        "example": one.example,
-        "filter": one.filter,
+        "jobs": dead_group.count,
+        "task": dead_group.task,
+        "error": dead_group.error,
+        "first": Instant(dead_group.first_us),
+        "last": Instant(dead_group.last_us),
+        "example": dead_group.example,
+        "filter": dead_group.filter,
     }
 
 
@@ -187,8 +187,8 @@ def redrive_paced(
     with session_of(context).queues() as queues:
         operations = Operations(queues, operator())
         if stop:
-            one = operations.stop_redrive(chosen(queues.engine, redrive, to_resume=False).id)
-            Output.of(context, queues.engine).entry(redrive_entry(one))
+            stopped = operations.stop_redrive(chosen(queues.engine, redrive, to_resume=False).id)
+            Output.of(context, queues.engine).entry(redrive_entry(stopped))
             return Exit.DONE
         if resume:
             known = chosen(queues.engine, redrive, to_resume=True)
@@ -202,7 +202,7 @@ def redrive_paced(
         else:
             like, per_second = JobFilter("dead", queue, task, tenant), read_rate(rate)
             words = {"queue": queue, "task": task, "tenant": tenant}
-            written = written_filter(**{name: one for name, one in words.items() if one})
+            written = written_filter(**{name: word for name, word in words.items() if word})
         paced = operations.paced_redrive(like, written, per_second)
         note(f"Dead-letter jobs: {paced.matching}, at {per_second:g} a second.")
         if paced.matching and not is_agreed("Redrive them?", yes=yes):
@@ -237,18 +237,18 @@ def list_redrives(context: typer.Context) -> None:
         note("No redrives.")
 
 
-def redrive_entry(one: Redrive) -> Entry:
+def redrive_entry(redrive: Redrive) -> Entry:
     """Return the output of a redrive."""
     return {
-        "redrive": one.id[:8],
-        "state": one.state,
-        "filter": one.written,
-        "rate_per_s": one.rate,
-        "matching": one.matching,
-        "retried": one.done,
-        "began": Instant(one.began_us),
-        "beat": Instant(one.beat_us),
-        "who": one.who,
+        "redrive": redrive.id[:8],
+        "state": redrive.state,
+        "filter": redrive.written,
+        "rate_per_s": redrive.rate,
+        "matching": redrive.matching,
+        "retried": redrive.done,
+        "began": Instant(redrive.began_us),
+        "beat": Instant(redrive.beat_us),
+        "who": redrive.who,
     }
 
 
@@ -290,11 +290,11 @@ def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
     """Return dead-letter jobs; all must exist before the first is changed."""
     rows: list[Job] = []
     for job_id in dict.fromkeys(read_id(queues.engine, text) for text in ids):
-        found = queues.find(job_id)
-        if found.row is None or found.row.state != State.DEAD:
+        job = queues.find(job_id)
+        if job.row is None or job.row.state != State.DEAD:
             raise Conflict(
-                f"The job {job_id.hex()} is {found.status}, not dead.",
+                f"The job {job_id.hex()} is {job.status}, not dead.",
                 hint=f"See `dueline jobs explain {job_id.hex()}`.",
             )
-        rows.append(found.row)
+        rows.append(job.row)
     return rows

@@ -49,12 +49,12 @@ def events(
         output = Output.of(context, engine)
         try:
             while True:
-                found = reader.read()
-                for number, one in enumerate(found, 1):
-                    place = reader.cursor if number == len(found) else None
-                    shown = {**job_rows.of_tailed(one), "cursor": place}
+                events = reader.read()
+                for number, event in enumerate(events, 1):
+                    place = reader.cursor if number == len(events) else None
+                    shown = {**job_rows.of_tailed(event), "cursor": place}
                     output.line(shown, job_rows.TAIL_COLUMNS, job_rows.TAIL_WIDTHS)
-                if not found:
+                if not events:
                     if not follow:
                         return Exit.DONE
                     clock.sleep(EVERY_S)

@@ -118,8 +118,8 @@ def show(
             )
             ids = (records.job_of(look.flow, number).hex() for number in range(size))
             steps = [
-                {**entry(look.layout, one), "needs": need, "job": job}
-                for one, need, job in zip(every, needs, ids, strict=True)
+                {**entry(look.layout, stand), "needs": need, "job": job}
+                for stand, need, job in zip(every, needs, ids, strict=True)
             ]
             output.data({**shown, "count": shown["steps"], "steps": steps})
 

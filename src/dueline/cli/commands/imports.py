@@ -163,14 +163,14 @@ def _import(
     source = import_module(f"dueline.contrib.schedule_sources.{library.replace('-', '_')}")
     find: Callable[[str], Iterable[ForeignSchedule]] = source.find
     with _installed():
-        found = [
+        schedules = [
             replace(schedule, task=names.get(schedule.task, schedule.task))
             for schedule in find(place)
         ]
     session = session_of(context)
     app = session.application() if apply or session.has_application else None
     try:
-        shown = [_entry(name, app, apply=apply) for name in _with_own_names(found)]
+        shown = [_entry(schedule, app, apply=apply) for schedule in _with_own_names(schedules)]
     finally:
         if app is not None:
             app.close()
@@ -232,10 +232,10 @@ def _import_jobs(context: typer.Context, place: str, tasks: Iterable[str], *, ap
     return _code_of(shown)
 
 
-def _with_own_names(found: Iterable[ForeignSchedule]) -> Iterator[ForeignSchedule]:
+def _with_own_names(schedules: Iterable[ForeignSchedule]) -> Iterator[ForeignSchedule]:
     """Number the schedules that share a name, as those of RQ may."""
     counts: Counter[str] = Counter()
-    for schedule in found:
+    for schedule in schedules:
         counts[schedule.name] += 1
         number = f"-{counts[schedule.name]}" if counts[schedule.name] > 1 else ""
         yield replace(schedule, name=f"{schedule.name}{number}")
@@ -248,62 +248,64 @@ def _names_in(words: Iterable[str]) -> dict[str, str]:
     return {old: new for old, _, new in pairs}
 
 
-def _entry(found: ForeignSchedule, app: Dueline | None, *, apply: bool) -> Entry:
+def _entry(schedule: ForeignSchedule, app: Dueline | None, *, apply: bool) -> Entry:
     """Check a schedule and write it if asked to; return its line."""
-    refused = found.refused
+    refused = schedule.refused
     try:
-        check_name(found.name)
+        check_name(schedule.name)
+        timing = _timing_of(schedule)
         if not refused:
-            timing_of(**_timing_of(found))
+            timing_of(**timing)
         if not refused and app is not None:
-            task, args = _call_of(found, app)
+            task, args = _call_of(schedule, app)
             if apply:
-                app.schedules.set(found.name, task, args, jitter=found.jitter, **_timing_of(found))
-                if found.is_paused:
-                    app.schedules.pause(found.name)
+                app.schedules.set(schedule.name, task, args, jitter=schedule.jitter, **timing)
+                if schedule.is_paused:
+                    app.schedules.pause(schedule.name)
     except DuelineError as error:
         refused = str(error)
-    when = f"{found.cron} ({found.tz})" if found.cron else ""
-    if found.every is not None:
-        when = f"every {span_text(round(found.every.total_seconds() * 1e6))}"
-    if found.at is not None:
-        when = f"at {found.at.isoformat()}"
+    when = f"{schedule.cron} ({schedule.tz})" if schedule.cron else ""
+    if schedule.every is not None:
+        when = f"every {span_text(round(schedule.every.total_seconds() * 1e6))}"
+    if schedule.at is not None:
+        when = f"at {schedule.at.isoformat()}"
     return {
-        "schedule": found.name,
-        "task": found.task,
+        "schedule": schedule.name,
+        "task": schedule.task,
         "when": when,
         "verdict": "refused" if refused else "written" if apply else "maps",
-        "finding": refused or ", ".join(_notes_of(found)),
-        "args": [repr(arg) for arg in found.args],
-        "paused": found.is_paused,
+        "finding": refused or ", ".join(_notes_of(schedule)),
+        "args": [repr(arg) for arg in schedule.args],
+        "paused": schedule.is_paused,
     }
 
 
-def _call_of(found: ForeignSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
+def _call_of(schedule: ForeignSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
     """Return the task with its options, and its arguments; check both.
 
     Raises: NotFound: no such task. BadInput: the arguments or an option do not fit.
     """
-    task = app.task_named(found.task)
-    named = task.handler.arguments.named(found.args, found.kwargs) if found.kwargs else found.args
-    using = task.using(**found.options)
-    using.recurring(*(((), named) if found.kwargs else (named, {})))
+    task = app.task_named(schedule.task)
+    args, kwargs = schedule.args, schedule.kwargs
+    named = task.handler.arguments.named(args, kwargs) if kwargs else args
+    using = task.using(**schedule.options)
+    using.recurring(*(((), named) if kwargs else (named, {})))
     return using, named
 
 
-def _timing_of(found: ForeignSchedule) -> dict[str, Any]:
+def _timing_of(schedule: ForeignSchedule) -> dict[str, Any]:
     names = ("cron", "every", "at", "tz", "start", "until", "catch_up", "overlap")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(schedule, name) for name in names}
 
 
-def _notes_of(found: ForeignSchedule) -> list[str]:
-    words = [f"{name}={value}" for name, value in found.options.items()]
-    words += [f"until={found.until.isoformat()}"] if found.until else []
-    words += [f"jitter={found.jitter:g} s"] if found.jitter else []
-    words += [f"catch_up={found.catch_up}"] if found.catch_up != "skip" else []
-    words += [f"overlap={found.overlap}"] if found.overlap != "allow" else []
-    words += ["paused"] if found.is_paused else []
-    return [*words, found.note] if found.note else words
+def _notes_of(schedule: ForeignSchedule) -> list[str]:
+    words = [f"{name}={value}" for name, value in schedule.options.items()]
+    words += [f"until={schedule.until.isoformat()}"] if schedule.until else []
+    words += [f"jitter={schedule.jitter:g} s"] if schedule.jitter else []
+    words += [f"catch_up={schedule.catch_up}"] if schedule.catch_up != "skip" else []
+    words += [f"overlap={schedule.overlap}"] if schedule.overlap != "allow" else []
+    words += ["paused"] if schedule.is_paused else []
+    return [*words, schedule.note] if schedule.note else words
 
 
 for _library in _LIBRARIES:

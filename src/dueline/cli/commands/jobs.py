@@ -142,10 +142,10 @@ def peek(
     with session_of(context).queues() as queues:
         (name,) = queues.engine.catalog.chosen(queue)
         now_us = queues.engine.time.latest_us()
-        found = claim_order.next_jobs(queues.engine, name, now_us, limit=limit + 1)
-        summaries = summaries_of(queues.engine, found[:limit])
+        jobs = claim_order.next_jobs(queues.engine, name, now_us, limit=limit + 1)
+        summaries = summaries_of(queues.engine, jobs[:limit])
         shown = [job_rows.of_waiting(summary) for summary in summaries]
-        more = len(found) > limit
+        more = len(jobs) > limit
         output = Output.of(context, queues.engine)
         output.entries(shown, job_rows.LIST_COLUMNS, count=len(shown), more=more)
     note_rest(len(shown), more=more, is_capped=False)
@@ -197,10 +197,10 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
     with session_of(context).queues() as queues:
         job_id = read_id(queues.engine, job)
         details = details_of(queues, job_id)
-        found = details.summary.state
-        if state is not None and found != state:
+        current = details.summary.state
+        if state is not None and current != state:
             raise NotFound(
-                f"The job {job_id.hex()} is {found}, not {state}.",
+                f"The job {job_id.hex()} is {current}, not {state}.",
                 hint=f"See `dueline jobs show {job_id.hex()}`.",
             )
         attempts = [job_rows.attempt_entry(attempt) for attempt in details.attempts]
@@ -283,18 +283,18 @@ def logs(context: typer.Context, job: IdArgument) -> None:
     """
     with session_of(context).queues() as queues:
         job_id = read_id(queues.engine, job)
-        found = attempt_lines.read(queues.engine.store, job_id)
-        if not found:
+        logs = attempt_lines.read(queues.engine.store, job_id)
+        if not logs:
             queues.find(job_id)
-        texts = [f"Attempt {log.fence}\n{log.text}" for log in found]
+        texts = [f"Attempt {log.fence}\n{log.text}" for log in logs]
         entry: Entry = {
             "job": job_id.hex(),
             "attempts": [
-                {"fence": log.fence, "ended_us": log.ended_us, "text": log.text} for log in found
+                {"fence": log.fence, "ended_us": log.ended_us, "text": log.text} for log in logs
             ],
         }
         Output.of(context, queues.engine).text("\n".join(texts), entry)
-    if not found:
+    if not logs:
         note("No lines are kept: see `logs` of the task.")
 
 

@@ -33,8 +33,8 @@ def list_limits(context: typer.Context) -> None:
     `waiting` the workers that wait for permits.
     """
     with session_of(context).engine() as engine:
-        shown = [_semaphore(engine, name, one) for name, one in semaphores(engine).items()]
-        shown += [_rate(name, one) for name, one in rate.rates(engine.store).items()]
+        shown = [_semaphore(engine, name, limit) for name, limit in semaphores(engine).items()]
+        shown += [_rate(name, limit) for name, limit in rate.rates(engine.store).items()]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("No limit is set, and no job has one.")
@@ -72,11 +72,11 @@ def set_limit(
     if per is not None and adaptive is not None:
         raise BadInput("--adaptive and --per exclude each other.", hint="Pass one of them.")
     if per is not None:
-        one = check_rate(name, most, parse_span(per), burst)
+        limit = check_rate(name, most, parse_span(per), burst)
         with session_of(context).engine(creates=True) as engine:
             expect_kind(engine.store, name, is_rate=True)
-            rate.define(engine.store, name, one, ids=engine.ids)
-            Output.of(context, engine).entry(_rate(name, one))
+            rate.define(engine.store, name, limit, ids=engine.ids)
+            Output.of(context, engine).entry(_rate(name, limit))
         return
     setting = check_setting(name, most, _bounds(adaptive), parse_span(latency) if latency else 0)
     with session_of(context).engine(creates=True) as engine:
@@ -110,14 +110,14 @@ def holders(
     """
     check_limit(name)
     with session_of(context).engine() as engine:
-        one = usage_of(engine, name)
-        uses = [one] if ":" in name else usages_of(engine, name)
+        usage = usage_of(engine, name)
+        uses = [usage] if ":" in name else usages_of(engine, name)
         shown: Entry = {
             "limit": name,
-            "capacity": one.capacity,
-            "set": one.is_set,
+            "capacity": usage.capacity,
+            "set": usage.is_set,
             "held": sum(use.held for use in uses),
-            **({"closed_until": Instant(one.closed_us)} if one.closed_us else {}),
+            **({"closed_until": Instant(usage.closed_us)} if usage.closed_us else {}),
         }
         parts = [
             Part("holders", [entry for use in uses for entry in _holders(use)], HOLDER_COLUMNS),
@@ -174,22 +174,22 @@ def _semaphore(engine: Engine, name: str, setting: Semaphore | None) -> Entry:
     }
 
 
-def _rate(name: str, one: Rate) -> Entry:
+def _rate(name: str, limit: Rate) -> Entry:
     return {
         "limit": name,
         "kind": "rate",
-        "most": rate_text(one),
+        "most": rate_text(limit),
         "set": True,
-        "count": one.count,
-        "per": Span(one.per_us),
-        "burst": one.burst or None,
+        "count": limit.count,
+        "per": Span(limit.per_us),
+        "burst": limit.burst or None,
     }
 
 
 def _holders(use: LimitUsage) -> list[Entry]:
     return [
-        {"limit": use.name, "worker": who, "permits": one.count, "until": Instant(one.until_us)}
-        for who, one in use.holders.items()
+        {"limit": use.name, "worker": who, "permits": held.count, "until": Instant(held.until_us)}
+        for who, held in use.holders.items()
     ]
 
 
@@ -198,10 +198,10 @@ def _waiters(use: LimitUsage) -> list[Entry]:
         {
             "limit": use.name,
             "waiting": who,
-            "permits": one.count,
-            "priority": one.priority,
-            "queue": one.queue,
-            "since": Instant(one.since_us),
+            "permits": waiter.count,
+            "priority": waiter.priority,
+            "queue": waiter.queue,
+            "since": Instant(waiter.since_us),
         }
-        for who, one in use.waiting.items()
+        for who, waiter in use.waiting.items()
     ]

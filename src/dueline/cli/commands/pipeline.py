@@ -376,10 +376,10 @@ def _word(is_good: bool) -> str:
 def _submit(context: typer.Context, words_of_run: Collection[str], tables: TableOptions) -> str:
     """Return the command that runs the steps on a cluster, without the store's password."""
     address = session_of(context).address
-    found = find_spec("pyspark_dueline")
-    assert found is not None, "it is a part of dueline"
-    assert found.origin is not None
-    entry = Path(found.origin).with_name("submitted.py")
+    spec = find_spec("pyspark_dueline")
+    assert spec is not None, "it is a part of dueline"
+    assert spec.origin is not None
+    entry = Path(spec.origin).with_name("submitted.py")
     words = ["spark-submit", "--master", tables.master]
     words += [word for setting in tables.conf or () for word in ("--conf", setting)]
     words += ["--py-files", "dueline.zip", str(entry), "pipeline", "run", *words_of_run]

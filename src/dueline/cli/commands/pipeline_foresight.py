@@ -57,12 +57,12 @@ class SettingOptions:
         """
         priorities = dict(_numbers(self.priority or (), "--priority shop.mail=3"))
         capacities, rates = _limits(self.limit or ())
-        some = self.weights.split(",") if self.weights else ()
-        weights = read_counts(some, what="weight", hint="Use --weights a=2,b=1.")
+        pairs = self.weights.split(",") if self.weights else ()
+        weights = read_counts(pairs, what="weight", hint="Use --weights a=2,b=1.")
         changes = Changes("", None, self.slots, priorities, capacities, rates, weights, self.shards)
         words = [
             *([f"{self.slots} slots"] if self.slots else ()),
-            *(f"{change}" for change in (*(self.priority or ()), *(self.limit or ()), *some)),
+            *(f"{change}" for change in (*(self.priority or ()), *(self.limit or ()), *pairs)),
             *([f"{self.shards} shards"] if self.shards else ()),
         ]
         if self.workers is None:
@@ -81,23 +81,23 @@ def _counts(text: str) -> list[int]:
 
 
 def _numbers(words: Sequence[str], hint: str) -> list[tuple[str, int]]:
-    found = [_NUMBER.fullmatch(word) for word in words]
-    for word, one in zip(words, found, strict=True):
-        if one is None:
+    matches = [_NUMBER.fullmatch(word) for word in words]
+    for word, match in zip(words, matches, strict=True):
+        if match is None:
             raise BadInput(f"{word!r:.80} is not a name and a number.", hint=f"Use {hint}.")
-    return [(match[1], int(match[2])) for match in found if match is not None]
+    return [(match[1], int(match[2])) for match in matches if match is not None]
 
 
 def _limits(words: Sequence[str]) -> tuple[dict[str, int], dict[str, Rate]]:
     capacities: dict[str, int] = {}
     rates: dict[str, Rate] = {}
     for word in words:
-        one = _LIMIT.fullmatch(word)
-        if one is None:
+        match = _LIMIT.fullmatch(word)
+        if match is None:
             raise BadInput(
                 f"{word!r:.80} is not a limit.", hint="Use --limit api=20, or --limit api=20/1s."
             )
-        name, count, per = one.groups()
+        name, count, per = match.groups()
         if per is None:
             capacities[name] = int(count)
         else:
@@ -135,11 +135,11 @@ def what_if(
     period = Period(since_us or 0, until_us or 1 << 62)
     say = progress(time.monotonic())
     prepared = made.simulator(period, settings, say)
-    found = replayed(prepared.simulator, settings)
-    runs = [("really", found.real), ("in force", found.in_force)]
-    runs += [(one.name, outcome) for one, outcome in found.changed]
-    chosen = [(name, one.of_queues(tables.queue or ())) for name, one in runs]
-    lines = [line for name, one in chosen for line in _lines(name, one, aim)]
+    replays = replayed(prepared.simulator, settings)
+    runs = [("really", replays.real), ("in force", replays.in_force)]
+    runs += [(changes.name, outcome) for changes, outcome in replays.changed]
+    chosen = [(name, run.of_queues(tables.queue or ())) for name, run in runs]
+    lines = [line for name, run in chosen for line in _lines(name, run, aim)]
     output = output_of(context)
     output.tables([Part("settings", lines, COLUMNS), Part("use", _use(runs), _USE)])
     output.data(
@@ -147,12 +147,12 @@ def what_if(
             "target": str(aim),
             "settings": lines,
             "use": _use(runs),
-            "error": errors_of(*(one.latencies(aim) for _, one in chosen[:2])),
-            "minutes": [line for name, one in chosen for line in _minutes(name, one, aim)],
+            "error": errors_of(*(run.latencies(aim) for _, run in chosen[:2])),
+            "minutes": [line for name, run in chosen for line in _minutes(name, run, aim)],
             "not_known": not_known_of(prepared.functions),
         }
     )
-    note(_error(found, tables.queue or (), aim))
+    note(_error(replays, tables.queue or (), aim))
     if unknown := not_known_of(prepared.functions):
         note(unknown)
     if file is not None:
@@ -185,12 +185,12 @@ def plan(
     period = Period(since_us or 0, until_us or 1 << 62)
     prepared = made.simulator(period, (), progress(time.monotonic()))
     asked = Asked(aim, tables.queue or (), slots, prepared.capacities)
-    found = make_plan(prepared.simulator, asked)
-    shards = prepared.shards_for(found.workers or 1)
-    _show_plan(context, found, aim, shards)
+    plan = make_plan(prepared.simulator, asked)
+    shards = prepared.shards_for(plan.workers or 1)
+    _show_plan(context, plan, aim, shards)
     if unknown := not_known_of(prepared.functions):
         note(unknown)
-    if found.held_out is not None and found.held_out.meets:
+    if plan.held_out is not None and plan.held_out.meets:
         return Exit.DONE
     return say_failure(
         "no plan keeps the target",
@@ -200,23 +200,23 @@ def plan(
     )
 
 
-def _show_plan(context: typer.Context, found: Plan, aim: Target, shards: int) -> None:
+def _show_plan(context: typer.Context, plan: Plan, aim: Target, shards: int) -> None:
     answer: Entry = {
-        "target": str(aim), "workers": found.workers, "slots": found.slots, "shards": shards,
-        "limits": dict(found.capacities),
+        "target": str(aim), "workers": plan.workers, "slots": plan.slots, "shards": shards,
+        "limits": dict(plan.capacities),
     }  # fmt: skip
-    errors = {name: round(one, 4) for name, one in errors_of(found.real, found.replay).items()}
-    evidence = [_point("before", point) for point in found.curve]
-    evidence += [] if found.held_out is None else [_point("held out", found.held_out)]
+    errors = {name: round(error, 4) for name, error in errors_of(plan.real, plan.replay).items()}
+    evidence = [_point("before", point) for point in plan.curve]
+    evidence += [] if plan.held_out is None else [_point("held out", plan.held_out)]
     hours: list[Entry] = [
         {
             "hour": hour_text(hour.hour),
             "starts_per_hour": round(hour.starts, 1),
             **{name: value for name, value in _percentiles(hour.found).items() if name != "starts"},
         }
-        for hour in found.hours
+        for hour in plan.hours
     ]
-    busiest = sorted(hours, key=lambda one: -float(str(one["starts_per_hour"])))[:BUSIEST]
+    busiest = sorted(hours, key=lambda hour: -float(str(hour["starts_per_hour"])))[:BUSIEST]
     output = output_of(context)
     output.tables(
         [
@@ -225,16 +225,16 @@ def _show_plan(context: typer.Context, found: Plan, aim: Target, shards: int) ->
             Part("busiest hours", busiest, _HOURS),
         ]
     )
-    split = Instant(found.split_us)
+    split = Instant(plan.split_us)
     output.data({**answer, "split": split, "evidence": evidence, "hours": hours, "error": errors})
     words = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
     note(f"Error of the replay with the settings in force: {words}.")
 
 
-def _point(part: str, one: Point) -> Entry:
+def _point(part: str, point: Point) -> Entry:
     return {
-        "part": part, "workers": one.workers, **_percentiles(one.found),
-        "utilisation": round(one.utilisation, 4), "meets": one.meets,
+        "part": part, "workers": point.workers, **_percentiles(point.found),
+        "utilisation": round(point.utilisation, 4), "meets": point.meets,
     }  # fmt: skip
 
 
@@ -247,15 +247,15 @@ BUSIEST = 5
 
 def _use(runs: Sequence[tuple[str, Outcome]]) -> list[Entry]:
     return [
-        {"setting": name, "utilisation": round(one.utilisation, 4), "unstarted": one.unstarted}
-        for name, one in runs
+        {"setting": name, "utilisation": round(run.utilisation, 4), "unstarted": run.unstarted}
+        for name, run in runs
     ]
 
 
-def _error(found: "Replayed", queues: Sequence[str], aim: Target) -> str:
+def _error(replays: "Replayed", queues: Sequence[str], aim: Target) -> str:
     """Return the error of the simulation in words."""
     real, simulated = (
-        outcome.of_queues(queues).latencies(aim) for outcome in (found.real, found.in_force)
+        outcome.of_queues(queues).latencies(aim) for outcome in (replays.real, replays.in_force)
     )
     parts = [f"{name} {error:+.1%}" for name, error in errors_of(real, simulated).items()]
     return f"Error of the replay with the settings in force: {', '.join(parts)}."
@@ -265,24 +265,24 @@ def _lines(name: str, outcome: Outcome, aim: Target) -> list[Entry]:
     """Return a line for each queue, and for each tenant of a queue with several."""
     lines = []
     tenants = outcome.by(lambda cell: cell[:2], aim)
-    for (queue,), found in outcome.by(lambda cell: cell[:1], aim).items():
-        lines.append(_line(name, str(queue), "", found))
-        mine = [(tenant, one) for (of, tenant), one in tenants.items() if of == queue]
+    for (queue,), latencies in outcome.by(lambda cell: cell[:1], aim).items():
+        lines.append(_line(name, str(queue), "", latencies))
+        mine = [(str(tenant), each) for (of, tenant), each in tenants.items() if of == queue]
         if len(mine) > 1:
-            lines += [_line(name, str(queue), str(one), each) for one, each in mine[:TENANTS_MAX]]
+            lines += [_line(name, str(queue), tenant, each) for tenant, each in mine[:TENANTS_MAX]]
     return lines
 
 
-def _line(name: str, queue: str, tenant: str, found: Latencies) -> Entry:
-    return {"setting": name, "queue": queue, "tenant": tenant, **_percentiles(found)}
+def _line(name: str, queue: str, tenant: str, latencies: Latencies) -> Entry:
+    return {"setting": name, "queue": queue, "tenant": tenant, **_percentiles(latencies)}
 
 
-def _percentiles(found: Latencies) -> Entry:
+def _percentiles(latencies: Latencies) -> Entry:
     return {
-        "starts": found.starts,
+        "starts": latencies.starts,
         **{f"{name}_ms": round(us / 1000, 1)
-           for name, us in zip(("p50", "p95", "p99"), found[1:4], strict=True)},
-        "late": round(found.late, 5),
+           for name, us in zip(("p50", "p95", "p99"), latencies[1:4], strict=True)},
+        "late": round(latencies.late, 5),
     }  # fmt: skip
 
 
@@ -291,8 +291,8 @@ def _minutes(name: str, outcome: Outcome, aim: Target) -> list[Entry]:
     return [
         {
             "setting": name, "minute": Instant(minute * MINUTE_US), "queue": queue,
-            "tenant": tenant, **_percentiles(found),
+            "tenant": tenant, **_percentiles(latencies),
         }
-        for (minute, queue, tenant), found in by_minute.items()
+        for (minute, queue, tenant), latencies in by_minute.items()
         if isinstance(minute, int) and isinstance(queue, str) and isinstance(tenant, str)
     ]  # fmt: skip

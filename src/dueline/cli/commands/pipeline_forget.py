@@ -57,13 +57,13 @@ def forget(
     subject = Subject(tuple(job or ()), tenant or "", key or "")
     archives = [place(address, storage_options) for address in archive or ()]
     say = progress(time.monotonic())
-    found = made.forget(subject, say, archives, dry_run=True)
-    count = sum(table.rows for table in found)
+    changes = made.forget(subject, say, archives, dry_run=True)
+    count = sum(table.rows for table in changes)
     if not dry_run:
         if not is_agreed(f"Remove what is personal from {count:,} rows?", yes=yes):
             return refuse(context, "changed", count)
-        found = made.forget(subject, say, archives)
-    entries: list[Entry] = [table._asdict() for table in found]
+        changes = made.forget(subject, say, archives)
+    entries: list[Entry] = [table._asdict() for table in changes]
     output_of(context).entries(entries, ("table", "rows", "removed", "files"), out=out)
     if not dry_run:
         note("Nothing of it is left in these tables. The store, its backups, and reports stay.")

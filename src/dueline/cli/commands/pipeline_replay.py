@@ -57,11 +57,11 @@ def replay(
     chosen = chosen_of(task, outcome, since_us, until_us)
     with session_of(context).queues() as queues:
         order = order_of(name, queues.engine.time.latest_us(), rate)
-        found = made.replayable(chosen, archives)
-        matching = found.count("replayable")
-        _say(found, matching)
-        if not matching and found.count("jobs"):
-            raise Conflict("None of these jobs can be replayed.", hint=_what_to_set(found))
+        runs = made.replayable(chosen, archives)
+        matching = runs.count("replayable")
+        _say(runs, matching)
+        if not matching and runs.count("jobs"):
+            raise Conflict("None of these jobs can be replayed.", hint=_what_to_set(runs))
         if matching and not dry_run and not is_agreed("Enqueue them?", yes=yes):
             return refuse(context, "enqueued", matching)
         added = 0
@@ -71,37 +71,37 @@ def replay(
             {
                 "name": name,
                 "matching": matching,
-                "left_out": found.count("jobs") - matching,
+                "left_out": runs.count("jobs") - matching,
                 "added": added,
                 "until": Instant(order.start_us + int(max(matching - 1, 0) * order.gap_us)),
                 "dry_run": dry_run,
             },
-            parts=_parts(found),
+            parts=_parts(runs),
         )
     return Exit.DONE
 
 
-def _say(found: "Found", matching: int) -> None:
-    jobs = found.count("jobs")
+def _say(runs: "Found", matching: int) -> None:
+    jobs = runs.count("jobs")
     note(f"Matching jobs: {jobs}; of these, {matching} can be replayed.")
     if matching < jobs:
         note(
-            f"Omitted: {found.count('too_large')} whose arguments are too large to record,"
-            f" {found.count('not_kept')} whose arguments were not recorded. {_what_to_set(found)}"
+            f"Omitted: {runs.count('too_large')} whose arguments are too large to record,"
+            f" {runs.count('not_kept')} whose arguments were not recorded. {_what_to_set(runs)}"
         )
 
 
-def _parts(found: "Found") -> list[Part]:
-    kinds: list[Entry] = [kind._asdict() for kind in found.kinds]
-    left_out: list[Entry] = [run._asdict() for run in found.left_out]
+def _parts(runs: "Found") -> list[Part]:
+    kinds: list[Entry] = [kind._asdict() for kind in runs.kinds]
+    left_out: list[Entry] = [run._asdict() for run in runs.left_out]
     columns = ("queue", "task", "outcome", "jobs", "replayable", "too_large", "not_kept")
     cannot = Part("cannot", left_out[:SHOWN], ("queue", "job_id", "why"))
     return [Part("kinds", kinds, columns), cannot]
 
 
-def _what_to_set(found: "Found") -> str:
+def _what_to_set(runs: "Found") -> str:
     """Return how to record arguments from now on, if that would have helped."""
-    names: Sequence[str] = sorted({kind.queue for kind in found.kinds if kind.not_kept})
+    names: Sequence[str] = sorted({kind.queue for kind in runs.kinds if kind.not_kept})
     if not names:
         return ""
     return (

@@ -59,7 +59,7 @@ def vacuum(
 
 
 def _show(
-    context: typer.Context, found: Sequence[Mapping[str, Any]], columns: Sequence[str]
+    context: typer.Context, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 ) -> None:
-    entries: list[Entry] = [dict(entry) for entry in found]
+    entries: list[Entry] = [dict(entry) for entry in rows]
     output_of(context).entries(entries, columns)

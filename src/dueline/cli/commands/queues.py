@@ -139,11 +139,11 @@ def _set_pause(
         shown: list[Entry] = [
             {
                 "queue": name,
-                "paused": one.is_paused,
-                "tenants": list(one.paused_tenants),
-                "tasks": list(one.paused_tasks),
+                "paused": queue_settings.is_paused,
+                "tenants": list(queue_settings.paused_tenants),
+                "tasks": list(queue_settings.paused_tasks),
             }
-            for name, one in settings.items()
+            for name, queue_settings in settings.items()
         ]
         more = [*["tenants"] * bool(tenants), *["tasks"] * bool(tasks)]
         columns = ("queue", "paused", *more)
@@ -288,26 +288,26 @@ def _purge(opened: Queues, name: str, waiting: int) -> BulkResult:
     return changed
 
 
-def worker_entry(one: Presence) -> Entry:
+def worker_entry(worker: Presence) -> Entry:
     """Return the output of a live worker."""
     return {
-        "worker": one.worker,
-        "queues": one.queues,
-        "tasks": one.tasks,
-        "held": one.held,
-        "running": one.running,
-        "slots": one.slots,
-        "lost": len(one.lost),
-        "lost_jobs": [f"{task} {job}" for job, task, _ in one.lost],
-        "state": "draining" if one.is_draining else "quiet" if one.is_quiet else "claiming",
-        "has": words_of(one.has),
-        "free": words_of(one.free),
-        "draining": one.is_draining,
-        "quiet": one.is_quiet,
-        "version": one.version,
-        "clock_offset": Span(one.clock_skew_us),
-        "started": Instant(one.started_us),
-        "beat": Instant(one.beat_us),
+        "worker": worker.worker,
+        "queues": worker.queues,
+        "tasks": worker.tasks,
+        "held": worker.held,
+        "running": worker.running,
+        "slots": worker.slots,
+        "lost": len(worker.lost),
+        "lost_jobs": [f"{task} {job}" for job, task, _ in worker.lost],
+        "state": "draining" if worker.is_draining else "quiet" if worker.is_quiet else "claiming",
+        "has": words_of(worker.has),
+        "free": words_of(worker.free),
+        "draining": worker.is_draining,
+        "quiet": worker.is_quiet,
+        "version": worker.version,
+        "clock_offset": Span(worker.clock_skew_us),
+        "started": Instant(worker.started_us),
+        "beat": Instant(worker.beat_us),
     }
 
 

@@ -56,8 +56,8 @@ def show(context: typer.Context, name: NameArgument) -> None:
     Example: dueline schedules show nightly
     """
     with session_of(context).queues() as queues:
-        found = engine.find(queues.engine, name)
-        template, timing = found.template, found.timing
+        schedule = engine.find(queues.engine, name)
+        template, timing = schedule.template, schedule.timing
         more: Entry = {
             "queue": template.queue,
             "args": Raw(template.body.decode()) if template.codec == JSON else "(encoded)",
@@ -68,12 +68,12 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "catch_up": timing.catch_up,
             "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
             "overlap": timing.overlap,
-            "waits_since": Instant(found.held_us) if found.held_us else None,
+            "waits_since": Instant(schedule.held_us) if schedule.held_us else None,
             "expires_after": Span(template.expires_us) if template.expires_us else None,
             "window": Span(template.window_us) if template.window_us else None,
         }
         Output.of(context, queues.engine).entry(
-            {**_entry(name, found, queues.engine.time.latest_us()), **more}
+            {**_entry(name, schedule, queues.engine.time.latest_us()), **more}
         )
 
 
@@ -96,12 +96,12 @@ def list_next(
     Example: dueline schedules next nightly -n 3
     """
     with session_of(context).queues() as queues:
-        found = engine.find(queues.engine, name)
-        times = coming(found, queues.engine.time.latest_us(), count)
+        schedule = engine.find(queues.engine, name)
+        times = coming(schedule, queues.engine.time.latest_us(), count)
         shown: list[Entry] = [{"time": instant_text(us), "at": Instant(us)} for us in times]
         Output.of(context, queues.engine).entries(shown, ("time", "at"), count=len(shown))
     if not shown:
-        note(f"The schedule {name} {'is paused' if found.is_paused else 'has ended'}.")
+        note(f"The schedule {name} {'is paused' if schedule.is_paused else 'has ended'}.")
 
 
 @schedules.command("add")
@@ -225,11 +225,11 @@ def _show(context: typer.Context, queues: Queues, name: str) -> None:
     Output.of(context, queues.engine).entry(entry)
 
 
-def _entry(name: str, found: Schedule, now_us: int) -> Entry:
-    timing, times = found.timing, coming(found, now_us, 1)
+def _entry(name: str, schedule: Schedule, now_us: int) -> Entry:
+    timing, times = schedule.timing, coming(schedule, now_us, 1)
     return {
         "schedule": name,
-        "task": found.template.task,
+        "task": schedule.template.task,
         "when": _when(timing),
         "cron": timing.cron or None,
         "tz": timing.zone if timing.cron else None,
@@ -237,8 +237,8 @@ def _entry(name: str, found: Schedule, now_us: int) -> Entry:
         "until": Instant(timing.end_us) if timing.end_us else None,
         "count": timing.times or None,
         "next": Instant(times[0]) if times else None,
-        "paused": found.is_paused,
-        "ended": found.has_ended(now_us),
-        "stored": found.stored,
-        "skipped": found.skipped,
+        "paused": schedule.is_paused,
+        "ended": schedule.has_ended(now_us),
+        "stored": schedule.stored,
+        "skipped": schedule.skipped,
     }

@@ -48,7 +48,7 @@ def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
     with session_of(context).engine() as engine:
         now_us = engine.time.latest_us()
         late = [shard for shard in _shards(engine, queue) if shard.ready_since_us is not None]
-        late.sort(key=lambda one: -one.lag_us(now_us))
+        late.sort(key=lambda shard: -shard.lag_us(now_us))
         shown = [_entry(shard, now_us) for shard in late]
         Output.of(context, engine).entries(shown, LAG_COLUMNS, count=len(shown))
     if not late:
@@ -120,9 +120,9 @@ def rebalance(
         if settings is None or group not in groups.registered(store, stream):
             raise NotFound(f"There is no group {name}.", hint="See `dueline streams list`.")
         now_us = engine.time.earliest_us()
-        found = {key: one for key, one in grants(store, scope).items() if one.until_us > now_us}
+        granted = grants(store, scope).items()
         members = [member.name for member in groups.members(store, stream, group)]
-        held = {int(key): one.holder for key, one in found.items()}
+        held = {int(key): grant.holder for key, grant in granted if grant.until_us > now_us}
         surplus = groups.too_many(held, members, resharding.shards_of(settings))
         freed: list[Entry] = []
         for shard, _holder in surplus:
@@ -145,18 +145,18 @@ def _shards(engine: Engine, queue: str | None) -> Iterator[Shard]:
         yield from shards_of(engine, name)
 
 
-def _entry(one: Shard, now_us: int) -> Entry:
-    since_us = one.ready_since_us
+def _entry(shard: Shard, now_us: int) -> Entry:
+    since_us = shard.ready_since_us
     return {
-        "queue": one.queue,
-        "shard": one.number,
-        "takes_new": one.takes_new,
-        "lanes": one.lanes,
-        "swept": one.marks.swept,
-        "closed": one.marks.closed,
-        "lag": Span(one.lag_us(now_us)),
+        "queue": shard.queue,
+        "shard": shard.number,
+        "takes_new": shard.takes_new,
+        "lanes": shard.lanes,
+        "swept": shard.marks.swept,
+        "closed": shard.marks.closed,
+        "lag": Span(shard.lag_us(now_us)),
         "ready_since": None if since_us is None else Instant(since_us),
-        "capped": one.is_capped,
+        "capped": shard.is_capped,
     }
 
 

@@ -56,26 +56,27 @@ def _show(context: typer.Context, engine: Engine) -> None:
     workers = present(engine.store)
     names = engine.catalog.names()
     shown = [numbers_of(count(engine, name, workers, whole=True)) for name in names]
-    found = recent(engine, names)
+    throughput = recent(engine, names)
     Output.of(context, engine).entry(
-        throughput_entry(found), parts=[Part("queues", shown, COLUMNS)]
+        throughput_entry(throughput), parts=[Part("queues", shown, COLUMNS)]
     )
-    if found.is_capped:
+    if throughput.is_capped:
         note(
-            f"More attempts ended than the {found.ended} that were read: the rate is at least this."
+            f"More attempts ended than the {throughput.ended} that were read:"
+            " the rate is at least this."
         )
 
 
-def throughput_entry(one: Throughput) -> Entry:
+def throughput_entry(throughput: Throughput) -> Entry:
     """Return the output of throughput and start latency."""
     return {
-        "span": Span(one.span_us),
-        "done_per_second": round(one.per_s(), 2),
-        "ended": one.ended,
-        "done": one.done,
-        "failed": one.failed,
-        **{name: one.others.get(name, 0) for name in OTHER_ENDS},
-        "late_p50": None if one.late_p50_us is None else Span(one.late_p50_us),
-        "late_p99": None if one.late_p99_us is None else Span(one.late_p99_us),
-        "capped": one.is_capped,
+        "span": Span(throughput.span_us),
+        "done_per_second": round(throughput.per_s(), 2),
+        "ended": throughput.ended,
+        "done": throughput.done,
+        "failed": throughput.failed,
+        **{name: throughput.others.get(name, 0) for name in OTHER_ENDS},
+        "late_p50": None if throughput.late_p50_us is None else Span(throughput.late_p50_us),
+        "late_p99": None if throughput.late_p99_us is None else Span(throughput.late_p99_us),
+        "capped": throughput.is_capped,
     }

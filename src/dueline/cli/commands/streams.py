@@ -145,12 +145,12 @@ def lag_entries(engine: Engine, name: str, settings: StreamSettings, group: str)
     """Return the lag and holder of each shard of a group."""
     now_us = engine.time.earliest_us()
     held = grants(engine.store, groups.leases_at(name, group))
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for lag in groups.lags(
         engine.store, name, group, resharding.shards_of(settings), now_us=now_us
     ):
         grant = held.get(str(lag.shard))
-        found.append(
+        entries.append(
             {
                 "group": group,
                 "shard": lag.shard,
@@ -162,4 +162,4 @@ def lag_entries(engine: Engine, name: str, settings: StreamSettings, group: str)
                 "paused": pauses.is_paused(settings, group, lag.shard),
             }
         )
-    return found
+    return entries

@@ -36,7 +36,7 @@ def explain(
     """
     with session_of(context).queues() as queues:
         details = Admin(queues).explain_event(name, event)
-        shown = [found for found in details.deliveries if group in (None, found.group)]
+        shown = [delivery for delivery in details.deliveries if group in (None, delivery.group)]
         if group is not None and not shown:
             raise NotFound(
                 f"There is no group {name}/{group:.80}.",

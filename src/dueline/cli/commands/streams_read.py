@@ -71,8 +71,8 @@ def read(
         now_us = engine.time.latest_us()
         end = None if until is None else read_place(until, now_us)
         reading = _Reading(engine, clock, name, read_place(since, now_us), shard)
-        found = _events(reading, end, follow=follow, clock=clock)
-        events = islice(filter(_filter(key, topic), found), limit)
+        events = _events(reading, end, follow=follow, clock=clock)
+        events = islice(filter(_filter(key, topic), events), limit)
         try:
             for event in events:
                 output.line(event_entry(event), COLUMNS, WIDTHS)
@@ -191,10 +191,10 @@ def _events(
     reading: _Reading, end: Position | None, *, follow: bool, clock: Clock
 ) -> Iterator[Event]:
     while True:
-        found = reading.events()
+        events = reading.events()
         if end is not None:
-            found = takewhile(lambda event: event.position <= end, found)
-        yield from found
+            events = takewhile(lambda event: event.position <= end, events)
+        yield from events
         if not follow:
             return
         clock.sleep(EVERY_S)

@@ -89,7 +89,7 @@ def read_tokens(text: str) -> "dict[str, WebRole | Identity]":
     roles: tuple[WebRole, ...] = get_args(WebRole)
     from dueline.web.security import Identity  # noqa: PLC0415  (an extra)
 
-    found: dict[str, WebRole | Identity] = {}
+    tokens: dict[str, WebRole | Identity] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, _, token = part.partition(":")
         word, at, name = word.partition("@")
@@ -99,5 +99,5 @@ def read_tokens(text: str) -> "dict[str, WebRole | Identity]":
                 f"{TOKENS_VARIABLE} has a part that is neither ROLE:TOKEN nor ROLE@NAME:TOKEN.",
                 hint=f"Use operator:TOKEN; roles are {', '.join(roles)}.",
             )
-        found[token] = Identity(name.strip(), role) if name else role
-    return found
+        tokens[token] = Identity(name.strip(), role) if name else role
+    return tokens

@@ -179,11 +179,11 @@ def worker(
 
 def _left_in(app: Dueline, names: Collection[str]) -> Counter[str]:
     """Count the jobs of some queues by state."""
-    found: Counter[str] = Counter()
+    left: Counter[str] = Counter()
     for name in set(names).intersection(app.engine.catalog.names()):
         counts = count(app.engine, name, (), most=LEFT_COUNTED_MAX)
-        found.update({state: getattr(counts, state) for state in LEFT_STATES})
-    return found
+        left.update({state: getattr(counts, state) for state in LEFT_STATES})
+    return left
 
 
 def _waits_for_more(app: Dueline, names: Collection[str]) -> bool:
@@ -215,10 +215,10 @@ def _record_failure(
         if address is None or is_of_this_process(address):
             return
         check_exists(address)
-        with closing(Dueline(address)) as found:
+        with closing(Dueline(address)) as client:
             why = one_line(error.message)
             failed = FailedStart(session.place(app), socket.gethostname(), why, queues)
-            failed_starts.record(found.engine, failed)
+            failed_starts.record(client.engine, failed)
 
 
 def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str, has: Has) -> None:

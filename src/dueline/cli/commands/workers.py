@@ -132,28 +132,28 @@ def _ask(
         )
     with session_of(context).queues() as queues:
         engine = queues.engine
-        some = worker_requests.chosen(live_workers(engine), worker)
-        if not some:
+        asked = worker_requests.chosen(live_workers(engine), worker)
+        if not asked:
             note("No live workers.")
             return Exit.DONE
-        if not is_agreed(f"{kind.capitalize()} {len(some)} of the workers?", yes=yes):
+        if not is_agreed(f"{kind.capitalize()} {len(asked)} of the workers?", yes=yes):
             return say_failure(
                 "refused; nothing was changed",
-                why=f"The change was not confirmed. Workers: {len(some)}.",
+                why=f"The change was not confirmed. Workers: {len(asked)}.",
                 attempt="Add --yes.",
                 code=Exit.REFUSED,
             )
-        request, some = Operations(queues, operator()).ask_workers(kind, worker)
-        answers = _answers_to(engine, request, some)
+        request, asked = Operations(queues, operator()).ask_workers(kind, worker)
+        answers = _answers_to(engine, request, asked)
         Output.of(context, engine).entries(
-            [_entry(worker.worker, answers.get(worker.worker)) for worker in some],
+            [_entry(worker.worker, answers.get(worker.worker)) for worker in asked],
             ANSWER_COLUMNS,
-            count=len(some),
+            count=len(asked),
         )
-    if len(answers) < len(some):
+    if len(answers) < len(asked):
         return say_failure(
             "no answer",
-            why=f"Workers that did not answer: {len(some) - len(answers)}.",
+            why=f"Workers that did not answer: {len(asked) - len(answers)}.",
             attempt="A worker that is alive does what it was asked to once it can: "
             "see `dueline workers list`.",
             code=Exit.TIMEOUT,
@@ -161,22 +161,22 @@ def _ask(
     return Exit.DONE
 
 
-def _answers_to(engine: Engine, request: str, some: Sequence[Presence]) -> dict[str, WorkerAnswer]:
+def _answers_to(engine: Engine, request: str, asked: Sequence[Presence]) -> dict[str, WorkerAnswer]:
     """Return the answers of workers, after all have answered or the time is over."""
     now_s = time.monotonic()
     until_s, remind_s = now_s + WAIT_S, now_s + REMIND_EVERY_S
     while True:
-        found = {
-            name: one
-            for name, one in worker_requests.answers(engine.store).items()
-            if one.request == request
+        answers = {
+            name: answer
+            for name, answer in worker_requests.answers(engine.store).items()
+            if answer.request == request
         }
         now_s = time.monotonic()
-        if len(found) >= len(some) or now_s >= until_s:
-            return found
+        if len(answers) >= len(asked) or now_s >= until_s:
+            return answers
         if now_s >= remind_s:  # a notification may be lost, and idle workers poll rarely
             worker_requests.notify(
-                [worker for worker in some if worker.worker not in found], engine.wakeups
+                [worker for worker in asked if worker.worker not in answers], engine.wakeups
             )
             remind_s = now_s + REMIND_EVERY_S
         time.sleep(0.05)
