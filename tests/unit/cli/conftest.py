@@ -19,7 +19,10 @@ def bare_shell(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield Shell(tmp_path, capsys)
-    sys.modules.pop("tasks", None)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if file and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]  # another test has a module of that name elsewhere
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ app = Dueline("sqlite:///jobs.db")
 
 import nowhere
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_modules() -> Iterator[None]:
-    yield
-    for name in ("shop", "parts", "nowhere"):
-        sys.modules.pop(name, None)
 
 
 def fresh(shell: Shell, *words: str) -> Answer:

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from copy import copy
 
 import pytest
@@ -30,10 +29,9 @@ async def asend(to: str) -> None:
 
 
 @pytest.fixture
-def shop(shell: Shell) -> Iterator[Shell]:
+def shop(shell: Shell) -> Shell:
     (shell.folder / "shop.py").write_text(SHOP, encoding="utf-8")
-    yield shell
-    sys.modules.pop("shop", None)
+    return shell
 
 
 def log_of(shell: Shell, *words: str) -> list[str]:

@@ -1,8 +1,5 @@
 """Applications that are named by a file in a package."""
 
-import sys
-from collections.abc import Iterator
-
 import pytest
 
 from tests.harness.shell import Shell
@@ -23,18 +20,13 @@ def send(to: str) -> None: ...
 
 
 @pytest.fixture
-def packaged(bare_shell: Shell) -> Iterator[Shell]:
+def packaged(bare_shell: Shell) -> Shell:
     """Make a package with an application and a module of tasks."""
     shop = bare_shell.folder / "shop"
     shop.mkdir()
     for name, text in {"__init__": "", "app": APP, "mail": MAIL}.items():
         (shop / f"{name}.py").write_text(text)
-    names = ("app", "mail", "shop", "shop.app", "shop.mail")
-    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    yield bare_shell
-    for name in names:
-        sys.modules.pop(name, None)
-    sys.modules.update(before)
+    return bare_shell
 
 
 def test_a_worker_without_tasks_names_the_module(packaged: Shell) -> None:

@@ -90,7 +90,7 @@ def redis(server: Server) -> Iterator[Redis]:
 @pytest.fixture(params=["on the same Redis", "in a file"])
 def folder(
     request: pytest.FixtureRequest, server: Server, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Shell]:
+) -> Shell:
     """Make a folder with the old functions, and the application."""
     is_file = request.param == "in a file"
     url = f"sqlite:///{shell.folder}/jobs.db" if is_file else server.url
@@ -99,9 +99,7 @@ def folder(
         (shell.folder / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(shell.folder))
     monkeypatch.chdir(shell.folder)
-    yield shell
-    for name in ("old", "shop"):
-        sys.modules.pop(name, None)
+    return shell
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import json
 import logging
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,10 @@ async def send(to: str) -> None:
 
 
 @pytest.fixture
-def shop(shell: Shell) -> Iterator[Shell]:
-    sys.modules.pop("shop", None)  # other tests load modules of that name
+def shop(shell: Shell) -> Shell:
     (shell.folder / "shop.py").write_text(SHOP, encoding="utf-8")
     assert shell("-A", "shop:app", "enqueue", "shop.send", "ann").code == 0
-    yield shell
-    sys.modules.pop("shop", None)
+    return shell
 
 
 def log_of(shell: Shell, *words: str) -> list[str]:
