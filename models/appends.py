@@ -64,11 +64,11 @@ class Appends:
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Let each process continue."""
-        for number, one in enumerate(state.appends):
-            for words, new in self._append(state, one):
+        for number, append in enumerate(state.appends):
+            for words, new in self._append(state, append):
                 appends = tuple(sorted(put(state.appends, number, new)))
                 there = state._replace(appends=appends)
-                if new.at == "visible" and one.at != "visible" and new.row <= state.closed:
+                if new.at == "visible" and append.at != "visible" and new.row <= state.closed:
                     there = there._replace(wrong="a row appears below the watermark")
                 yield f"a transaction {words}", there
         for number, reader in enumerate(state.readers):
@@ -80,38 +80,38 @@ class Appends:
         """Return what went wrong."""
         return state.wrong
 
-    def _append(self, state: State, one: Append) -> Iterator[tuple[str, Append]]:
-        match one.at:
+    def _append(self, state: State, append: Append) -> Iterator[tuple[str, Append]]:
+        match append.at:
             case "begin":
                 for clock in range(1, self.clock_max + 1):
                     lock = max(clock, state.closing + 1)
-                    begun = one._replace(at="lock", clock=clock, lock=lock)
+                    begun = append._replace(at="lock", clock=clock, lock=lock)
                     yield f"begins at {clock}, will lock {lock}", begun
             case "lock":
                 if self.locks_first:
-                    yield "takes the lock", one._replace(at="look")
+                    yield "takes the lock", append._replace(at="look")
                 else:
-                    yield from self._look(state, one, "late lock")
+                    yield from self._look(state, append, "late lock")
             case "look":
-                yield from self._look(state, one, "insert")
+                yield from self._look(state, append, "insert")
             case "late lock":
-                yield "takes the lock", one._replace(at="insert")
+                yield "takes the lock", append._replace(at="insert")
             case "insert":
-                after = one if self.keeps_the_lock else one._replace(lock=NO_LOCK)
+                after = append if self.keeps_the_lock else append._replace(lock=NO_LOCK)
                 yield "has inserted its row", after._replace(at="commit")
             case "commit":
                 yield "is rolled back", Append("end")
-                yield "is committed", one._replace(at="visible")
+                yield "is committed", append._replace(at="visible")
             case "visible":
                 yield "releases its lock", Append("end")
 
-    def _look(self, state: State, one: Append, after: str) -> Iterator[tuple[str, Append]]:
-        closing = state.closing if self.looks else one.lock - 1
-        row = max(one.clock, closing + 1)
-        yield f"looks, and will insert at {row}", one._replace(at=after, row=row)
+    def _look(self, state: State, append: Append, after: str) -> Iterator[tuple[str, Append]]:
+        closing = state.closing if self.looks else append.lock - 1
+        row = max(append.clock, closing + 1)
+        yield f"looks, and will insert at {row}", append._replace(at=after, row=row)
 
-    def _read(self, state: State, one: Reader) -> Iterator[tuple[str, State, Reader]]:
-        match one.at:
+    def _read(self, state: State, reader: Reader) -> Iterator[tuple[str, State, Reader]]:
+        match reader.at:
             case "rest":
                 for until in range(state.closed + 1, self.clock_max + 1):
                     there = state
@@ -122,10 +122,10 @@ class Appends:
                 lowest = NO_LOCK
                 if self.looks_at_locks:
                     lowest = min(_locks_of(state), default=NO_LOCK)
-                yield f"sees the locks from {lowest}", state, Reader("looked", one.until, lowest)
+                yield f"sees the locks from {lowest}", state, Reader("looked", reader.until, lowest)
             case "looked":
-                until = one.until if self.closes_its_own else state.closing
-                closed = max(state.closed, min(until, one.lowest - 1))
+                until = reader.until if self.closes_its_own else state.closing
+                closed = max(state.closed, min(until, reader.lowest - 1))
                 closing = max(state.closing, closed)
                 there = state._replace(closed=closed, closing=closing)
                 yield f"closes up to {closed}, and reads", there, Reader()
@@ -134,7 +134,7 @@ class Appends:
 def _locks_of(state: State) -> list[int]:
     """Return the locks that are held."""
     held = {"look", "insert", "commit", "visible"}
-    return [one.lock for one in state.appends if one.at in held]
+    return [append.lock for append in state.appends if append.at in held]
 
 
 MODELS = {

@@ -122,14 +122,14 @@ class Cancels:
         runs = holder.at == "run" and holder.fence == row.fence
         return "a request is lost" if runs and not knows else ""
 
-    def _cancel(self, state: State, one: Caller) -> Iterator[tuple[str, State]]:
-        def then(there: State, at: str, row: Row | None = one.row) -> State:
+    def _cancel(self, state: State, caller: Caller) -> Iterator[tuple[str, State]]:
+        def then(there: State, at: str, row: Row | None = caller.row) -> State:
             return there._replace(canceller=Caller(at, row, there.canceller.request))
 
         row = state.row
-        match one.at:
+        match caller.at:
             case "look" if row is None or row.state == "dead":
-                is_mine = one.request and state.request == one.request
+                is_mine = caller.request and state.request == caller.request
                 there = state
                 if is_mine and self.late_cancels_withdraw:
                     there = state._replace(request=0)
@@ -141,38 +141,40 @@ class Cancels:
             case "request":
                 there = state
                 if self.requests_at_the_job:
-                    version = one.request + 1
-                    there = state._replace(request=version, canceller=one._replace(request=version))
+                    version = caller.request + 1
+                    there = state._replace(
+                        request=version, canceller=caller._replace(request=version)
+                    )
                 yield "the canceller writes under the job", then(there, "tell")
-            case "tell" if one.row:
-                place = (one.row.holder, one.row.fence)
+            case "tell" if caller.row:
+                place = (caller.row.holder, caller.row.fence)
                 inbox = state.inbox | {place} if self.requests_at_the_holder else state.inbox
                 there = state._replace(inbox=inbox, asked_for=state.asked_for | {place[1]})
                 yield "the canceller writes under the worker", then(there, "check")
-            case "check" if one.row:
-                if self.reads_the_claim_again and (row is None or row.token != one.row.token):
+            case "check" if caller.row:
+                if self.reads_the_claim_again and (row is None or row.token != caller.row.token):
                     yield "the canceller finds it changed", then(state, "look")
                 else:
-                    there = state._replace(promised=one.row.fence)
+                    there = state._replace(promised=caller.row.fence)
                     yield "the call returns", then(there, "end")
 
-    def _retry(self, state: State, one: Caller) -> Iterator[tuple[str, State]]:
+    def _retry(self, state: State, caller: Caller) -> Iterator[tuple[str, State]]:
         """Retry the job by hand: read the request, then the row, then write."""
         row = state.row
-        match one.at:
+        match caller.at:
             case "look":
                 read = Caller("read", None, state.request)
                 yield "the operator reads the request", state._replace(operator=read)
             case "read" if row and row.fence and row.state in ("waiting", "dead"):
-                after = Caller("withdraw", row, one.request)
+                after = Caller("withdraw", row, caller.request)
                 yield "the operator reads the row", state._replace(operator=after)
             case "withdraw":
-                there = state._replace(operator=one._replace(at="write"))
-                same = state.request == one.request or not self.withdraws_what_it_read
+                there = state._replace(operator=caller._replace(at="write"))
+                same = state.request == caller.request or not self.withdraws_what_it_read
                 if not self.retries_withdraw:
                     yield "the operator withdraws nothing", there
                 elif same:
-                    is_mine = state.request == one.request
+                    is_mine = state.request == caller.request
                     promised = -1 if is_mine else state.promised  # from now on it may run
                     yield "the operator withdraws it", there._replace(request=0, promised=promised)
                 else:
@@ -180,7 +182,7 @@ class Cancels:
                     yield "the operator finds another request", state._replace(operator=after)
             case "write":
                 after = Caller("end")
-                if one.row and row and row.token == one.row.token:
+                if caller.row and row and row.token == caller.row.token:
                     is_over = state.canceller.at == "end" and state.request
                     waiting = Row("waiting", row.fence, state.number)
                     yield (
@@ -196,79 +198,89 @@ class Cancels:
                 else:
                     yield "the operator finds it changed", state._replace(operator=after)
 
-    def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
+    def _work(
+        self, state: State, worker: Worker, number: int
+    ) -> Iterator[tuple[str, State, Worker]]:
         mine = frozenset(fence for holder, fence in state.inbox if holder == number)
-        if not mine <= one.noting:
-            read = one._replace(learned=one.learned | mine, noting=one.noting | mine)
+        if not mine <= worker.noting:
+            read = worker._replace(learned=worker.learned | mine, noting=worker.noting | mine)
             yield "reads its requests", state, read
-        if one.noting:
+        if worker.noting:
             left = {
                 (holder, fence)
                 for holder, fence in state.inbox
-                if holder != number or (self.notes_what_it_read and fence not in one.noting)
+                if holder != number or (self.notes_what_it_read and fence not in worker.noting)
             }
             there = state._replace(inbox=frozenset(left))
-            yield "notes its requests", there, one._replace(noting=frozenset())
-        match one.at:
+            yield "notes its requests", there, worker._replace(noting=frozenset())
+        match worker.at:
             case "idle" if self.asks_after_it_claims:
-                yield from self._claim(state, one, number)
+                yield from self._claim(state, worker, number)
             case "idle":
-                asked = one._replace(at="claim", asked=bool(state.request))
+                asked = worker._replace(at="claim", asked=bool(state.request))
                 yield "asks for requests", state, asked
             case "claim":
-                yield from self._claim(state, one, number)
+                yield from self._claim(state, worker, number)
             case "ask":
-                is_asked = bool(state.request) if self.asks_after_it_claims else one.asked
+                is_asked = bool(state.request) if self.asks_after_it_claims else worker.asked
                 at = "refuse" if is_asked and self.asks_before_it_runs else "start"
-                yield "asks for requests", state, one._replace(at=at)
+                yield "asks for requests", state, worker._replace(at=at)
             case "refuse":
-                yield "refuses the job", self._ended(state, one.token), one._replace(at="idle")
+                yield (
+                    "refuses the job",
+                    self._ended(state, worker.token),
+                    worker._replace(at="idle"),
+                )
             case "start":
-                is_late = 0 <= state.promised < one.fence
+                is_late = 0 <= state.promised < worker.fence
                 wrong = "a cancelled job starts again" if is_late else state.wrong
-                yield "calls the handler", state._replace(wrong=wrong), one._replace(at="run")
+                yield "calls the handler", state._replace(wrong=wrong), worker._replace(at="run")
             case "run":
-                yield from self._run(state, one)
+                yield from self._run(state, worker)
             case "fail" | "fail, though asked to stop":
-                yield from self._fail(state, one)
+                yield from self._fail(state, worker)
 
-    def _claim(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
+    def _claim(
+        self, state: State, worker: Worker, number: int
+    ) -> Iterator[tuple[str, State, Worker]]:
         row = state.row
         if row and row.state in CLAIMABLE:
             fence, token = row.fence + 1, state.number
             there = state._replace(row=Row("claimed", fence, token, number), number=token + 1)
             at = "ask" if fence > 1 else "start"  # a first claim has no request before it
-            yield "claims the job", there, one._replace(at=at, fence=fence, token=token)
+            yield "claims the job", there, worker._replace(at=at, fence=fence, token=token)
 
-    def _run(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
-        idle = one._replace(at="idle")
-        yield "ends the job", self._ended(state, one.token, by_token=True), idle
-        stops = one.fence in one.learned if self.stops_the_named_claim else bool(one.learned)
+    def _run(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
+        idle = worker._replace(at="idle")
+        yield "ends the job", self._ended(state, worker.token, by_token=True), idle
+        stops = (
+            worker.fence in worker.learned if self.stops_the_named_claim else bool(worker.learned)
+        )
         if stops:
-            there = self._ended(state, one.token)
-            if one.fence not in state.asked_for:
+            there = self._ended(state, worker.token)
+            if worker.fence not in state.asked_for:
                 there = there._replace(wrong="a claim is stopped that nobody cancelled")
             yield "ends the job by force", there, idle
         row = state.row
-        if state.failures and row and row.token == one.token:
-            is_there = self.reads_before_it_fails and (row.holder, one.fence) in state.inbox
-            is_asked = one.fence in one.learned or is_there
-            is_missed = state.promised == one.fence and not is_asked
+        if state.failures and row and row.token == worker.token:
+            is_there = self.reads_before_it_fails and (row.holder, worker.fence) in state.inbox
+            is_asked = worker.fence in worker.learned or is_there
+            is_missed = state.promised == worker.fence and not is_asked
             at = "fail, though asked to stop" if is_missed else "fail"
-            yield "reads its requests and fails", state, one._replace(at=at, asked=is_asked)
+            yield "reads its requests and fails", state, worker._replace(at=at, asked=is_asked)
 
-    def _fail(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
+    def _fail(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
         """Write the end of a failure; a request that comes after the read is too late."""
-        idle, row = one._replace(at="idle", asked=False), state.row
-        if not (row and row.token == one.token and state.failures):
+        idle, row = worker._replace(at="idle", asked=False), state.row
+        if not (row and row.token == worker.token and state.failures):
             yield "finds that it lost its claim", state, idle
-        elif one.asked:
-            there = self._ended(state, one.token)._replace(failures=0)
+        elif worker.asked:
+            there = self._ended(state, worker.token)._replace(failures=0)
             yield "fails, and the job is cancelled", there, idle
         else:
             for after in ("waiting", "dead"):
                 failed = Row(after, row.fence, state.number)
-                is_missed = after == "dead" and one.at != "fail"
+                is_missed = after == "dead" and worker.at != "fail"
                 wrong = "a job that was asked to stop is dead" if is_missed else state.wrong
                 there = state._replace(row=failed, failures=0, number=state.number + 1, wrong=wrong)
                 yield f"fails, and the job is {after}", there, idle

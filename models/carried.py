@@ -215,9 +215,9 @@ class Carried:
         is_stored = all((version, what) in state.applied for what in self.consequences)
         return version in state.ended and (is_stored or not self.proves_before_it_overwrites)
 
-    def _act(self, state: State, one: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
+    def _act(self, state: State, actor: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
         place = state.place
-        match one.at:
+        match actor.at:
             case "read" if place is None:
                 yield "finds nothing", state, Actor("end")
             case "read" if number == 2:
@@ -231,19 +231,19 @@ class Carried:
                 else:
                     yield "reads it", state, Actor("decide", place.version)
             case "ask for the claim":
-                if place and place.version == _claimed(one.named):
+                if place and place.version == _claimed(actor.named):
                     yield "reads back: mine", *self._claim(state, place)
             case "decide":
-                yield from self._decide(state, one, number)
+                yield from self._decide(state, actor, number)
             case "ask":
-                yield from self._ask(state, one, number)
+                yield from self._ask(state, actor, number)
             case "write" | "write first":
-                yield from self._write(state, one, number)
+                yield from self._write(state, actor, number)
             case "clear":
-                clear = Write("clear", one.doing)
-                yield "clears the cell", *self._cleared(self._apply(state, clear)[1], one, number)
+                clear = Write("clear", actor.doing)
+                yield "clears the cell", *self._cleared(self._apply(state, clear)[1], actor, number)
                 if state.unknowns:
-                    unsure = self._cleared(_send(state, clear), one, number)
+                    unsure = self._cleared(_send(state, clear), actor, number)
                     yield "clears it, without a response", *unsure
 
     def _completes(self, state: State, name: str) -> Actor:
@@ -281,37 +281,39 @@ class Carried:
             state = state._replace(wrong="a handler starts after the decision")
         return state, Actor("end")  # it runs: what follows is as for the first process
 
-    def _decide(self, state: State, one: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
+    def _decide(
+        self, state: State, actor: Actor, number: int
+    ) -> Iterator[tuple[str, State, Actor]]:
         name = NAMES[number]
-        if not self.decides_first and not one.doing:
-            yield "begins", state, one._replace(at="write first", doing=name)
+        if not self.decides_first and not actor.doing:
+            yield "begins", state, actor._replace(at="write first", doing=name)
             return
-        write = Write("decision", name, one.named)
+        write = Write("decision", name, actor.named)
         held, there = self._apply(state, write)
         decided = self._completes(state, name)
         if not self.acknowledges_last:
             there = there._replace(acknowledged=there.acknowledged | {name})
         if held:
             yield "decides", there, decided
-        elif one.is_unsure and self.knows_its_own:
-            yield from self._ask(state, one, number)
+        elif actor.is_unsure and self.knows_its_own:
+            yield from self._ask(state, actor, number)
         else:
             yield self._refused(state, name)
         if state.unknowns:
             yield (
                 "decides, without a response",
                 _send(state, write),
-                one._replace(at="ask", is_unsure=True),
+                actor._replace(at="ask", is_unsure=True),
             )
 
-    def _ask(self, state: State, one: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
+    def _ask(self, state: State, actor: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
         """Read back whether the decision was made; it is unknown if the place does not show it."""
         place, name = state.place, NAMES[number]
         if place and place.cell == name:
             decided = self._completes(state, name)
             yield "reads back its decision", state, decided
-        elif place and place.version == one.named:
-            yield "reads back that it has none", state, one._replace(at="decide")
+        elif place and place.version == actor.named:
+            yield "reads back that it has none", state, actor._replace(at="decide")
         elif self.knows_its_own:
             yield "cannot know", state, Actor("end")
         else:
@@ -322,39 +324,39 @@ class Carried:
             state = state._replace(wrong="a decision that was made is reported as rejected")
         return "is rejected", state, Actor("end")
 
-    def _write(self, state: State, one: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
+    def _write(self, state: State, actor: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
         """Write the next consequence."""
-        what = self.consequences[one.number]
-        after = one._replace(number=one.number + 1)
+        what = self.consequences[actor.number]
+        after = actor._replace(number=actor.number + 1)
         if after.number == len(self.consequences):
             after = self._has_written(after)
         if what == "insert" and state.age >= LATE and self.inserts_in_time:
             if self.is_record or not self.continues_jobs:
                 yield "is too late to insert", state, after._replace(has_given_up=True)
                 return
-            if one.since < state.age and self.reads_again:
+            if actor.since < state.age and self.reads_again:
                 yield "reads the cell again", state, Actor()
                 return
         by = 0 if self.derives_consequences else number
-        write = Write(what, one.doing, state.parked if what == "wake" else "", by)
+        write = Write(what, actor.doing, state.parked if what == "wake" else "", by)
         yield f"writes the {what}", self._apply(state, write)[1], after
         if state.unknowns:
-            unsure = one if self.waits_for_answers else after
+            unsure = actor if self.waits_for_answers else after
             yield f"writes the {what}, without a response", _send(state, write), unsure
 
-    def _has_written(self, one: Actor) -> Actor:
+    def _has_written(self, actor: Actor) -> Actor:
         """Return a process after its last consequence."""
-        if one.at == "write first":
-            return one._replace(at="decide")
-        return one._replace(at="clear", number=0) if self.clears_last else Actor("end")
+        if actor.at == "write first":
+            return actor._replace(at="decide")
+        return actor._replace(at="clear", number=0) if self.clears_last else Actor("end")
 
-    def _cleared(self, state: State, one: Actor, number: int) -> tuple[State, Actor]:
+    def _cleared(self, state: State, actor: Actor, number: int) -> tuple[State, Actor]:
         """Report that the decision holds, or continue after that of another process."""
         if not self.clears_last:
-            return state, one._replace(at="write")
-        if one.doing != NAMES[number]:
+            return state, actor._replace(at="write")
+        if actor.doing != NAMES[number]:
             return state, Actor()
-        if not one.has_given_up:
+        if not actor.has_given_up:
             state = state._replace(acknowledged=state.acknowledged | {NAMES[number]})
         return state, Actor("end")
 

@@ -113,24 +113,24 @@ class Circuits:
             return "the task that was resumed by hand is paused again"
         return ""
 
-    def _work(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
-        match one.at:
+    def _work(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
+        match worker.at:
             case "idle":
                 yield from self._begin(state)
             case "restore":
-                yield from self._look(state, one)
-            case "delete" if one.seen is None:
+                yield from self._look(state, worker)
+            case "delete" if worker.seen is None:
                 yield "has read that there is no circuit", state, Worker()
             case "delete":
-                is_same = state.record is not None and state.record == one.seen
+                is_same = state.record is not None and state.record == worker.seen
                 there = state._replace(record=None) if is_same else state
                 yield "deletes the record that it read", there, Worker()
             case "name":
-                yield self._name(state, one)
+                yield self._name(state, worker)
             case "ask":
-                yield self._ask(state, one)
+                yield self._ask(state, worker)
             case "run":
-                yield from self._end(state, one)
+                yield from self._end(state, worker)
 
     def _begin(self, state: State) -> Iterator[tuple[str, State, Worker]]:
         if state.record is None and state.opened < CIRCUITS_MAX:
@@ -145,25 +145,25 @@ class Circuits:
             there = state._replace(fence=state.fence + 1, is_leased=True)
             yield "claims the job", there, Worker("ask", there.fence)
 
-    def _look(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
+    def _look(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
         if (
-            one.seen is not None and not one.seen.is_closing
+            worker.seen is not None and not worker.seen.is_closing
         ):  # its copy of the settings says that the task is paused
-            yield "names a probe", state, one._replace(at="name")
-        yield self._change(state, one)
+            yield "names a probe", state, worker._replace(at="name")
+        yield self._change(state, worker)
 
-    def _change(self, state: State, one: Worker) -> tuple[str, State, Worker]:
+    def _change(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
         """Pause or resume the task, as the record said that was read before."""
         by_hand = state.paused == "hand" and self.says_who_paused
-        if one.seen is None or one.seen.is_closing or by_hand:
+        if worker.seen is None or worker.seen.is_closing or by_hand:
             there = state if by_hand else state._replace(paused="")
-            return "ends the pause", there, one._replace(at="delete")
+            return "ends the pause", there, worker._replace(at="delete")
         there = state if state.paused else state._replace(paused="circuit")
-        return "pauses the task", there, one._replace(at="name")
+        return "pauses the task", there, worker._replace(at="name")
 
-    def _name(self, state: State, one: Worker) -> tuple[str, State, Worker]:
+    def _name(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
         record = state.record
-        if record is None or record != one.seen or state.until or state.versions >= VERSIONS_MAX:
+        if record is None or record != worker.seen or state.until or state.versions >= VERSIONS_MAX:
             return "names no probe", state, Worker()
         is_probed = record.started == state.fence and state.is_leased and record.started > 0
         if is_probed and self.waits_for_the_probe:
@@ -171,32 +171,32 @@ class Circuits:
         there = _written(state, Record(0, is_named=True))._replace(until=PERIOD)
         return "names the job", there, Worker()
 
-    def _ask(self, state: State, one: Worker) -> tuple[str, State, Worker]:
+    def _ask(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
         record = state.record
         if record is None or record.is_closing or not record.is_named:
-            return "defers the job", _released(state, one), Worker()
+            return "defers the job", _released(state, worker), Worker()
         wrong = "two probes start within a period" if state.since < PERIOD else state.wrong
         keeps = not self.probes_once
-        there = _written(state, Record(0, is_named=keeps, started=one.fence))
+        there = _written(state, Record(0, is_named=keeps, started=worker.fence))
         until = PERIOD if self.counts_from_the_start else state.until
         return (
             "probes",
             there._replace(until=until, since=0, wrong=wrong),
-            one._replace(at="run", circuit=state.opened),
+            worker._replace(at="run", circuit=state.opened),
         )
 
-    def _end(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
-        if state.fence != one.fence or not state.is_leased:
+    def _end(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
+        if state.fence != worker.fence or not state.is_leased:
             yield "has lost its claim", state, Worker()
             return
-        record, over = state.record, _released(state, one)
+        record, over = state.record, _released(state, worker)
         if record is None or record.is_closing:
             yield "ends the job", over, Worker()
-        elif record.started == one.fence:
+        elif record.started == worker.fence:
             closing = _written(over, Record(0, is_closing=True))
             yield "succeeds, and closes", closing, Worker("restore", seen=closing.record)
             yield "fails", _written(over, Record(0)), Worker()
-        elif one.circuit == state.opened:
+        elif worker.circuit == state.opened:
             yield "succeeds", over._replace(wrong="a probe succeeds in vain"), Worker()
 
     def _operate(self, state: State) -> Iterator[tuple[str, State]]:
@@ -222,8 +222,8 @@ def _written(state: State, record: Record) -> State:
     return state._replace(record=record._replace(version=version), versions=version)
 
 
-def _released(state: State, one: Worker) -> State:
-    return state._replace(is_leased=False) if state.fence == one.fence else state
+def _released(state: State, worker: Worker) -> State:
+    return state._replace(is_leased=False) if state.fence == worker.fence else state
 
 
 MODELS = {"two workers, an operator": Circuits()}

@@ -112,61 +112,63 @@ class Claims:
         """Return the fault that a step found."""
         return state.wrong
 
-    def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
-        idle = Worker(claims=one.claims)
+    def _work(
+        self, state: State, worker: Worker, number: int
+    ) -> Iterator[tuple[str, State, Worker]]:
+        idle = Worker(claims=worker.claims)
         row = state.row
-        match one.at:
-            case "idle" if row and row.at <= state.now and one.claims:
-                token = 10 * (number + 1) + one.claims
-                yield "reads the row", state, Worker("claim", token, row, one.claims - 1)
+        match worker.at:
+            case "idle" if row and row.at <= state.now and worker.claims:
+                token = 10 * (number + 1) + worker.claims
+                yield "reads the row", state, Worker("claim", token, row, worker.claims - 1)
             case "claim":
-                assert one.seen
-                claim = Write("claim", one.token, one.seen, at=state.now + LEASE)
-                yield self._claimed(state, one, idle, claim)
+                assert worker.seen
+                claim = Write("claim", worker.token, worker.seen, at=state.now + LEASE)
+                yield self._claimed(state, worker, idle, claim)
                 if state.unknowns:
-                    asks = one._replace(at="ask" if self.reads_back else "run")
+                    asks = worker._replace(at="ask" if self.reads_back else "run")
                     yield "claims it, without a response", _send(state, claim), asks
             case "ask":
-                if row is not None and row.token == one.token:
-                    yield "reads back: mine", state, self._held(one)
-                elif row == one.seen:
-                    again = one._replace(at="claim")
+                if row is not None and row.token == worker.token:
+                    yield "reads back: mine", state, self._held(worker)
+                elif row == worker.seen:
+                    again = worker._replace(at="claim")
                     if not self.repeats_the_same:
-                        again = again._replace(token=one.token + ANEW)
+                        again = again._replace(token=worker.token + ANEW)
                     yield "reads back: not yet", state, again
                 else:
                     yield "reads back: not mine", state, idle
             case "run":
-                if one.token not in state.over and state.granted == 0:
+                if worker.token not in state.over and state.granted == 0:
                     there = state._replace(wrong="a handler runs without a claim")
-                    yield "runs it", there, one
-                yield from self._end(state, one)
+                    yield "runs it", there, worker
+                yield from self._end(state, worker)
 
     def _claimed(
-        self, state: State, one: Worker, idle: Worker, claim: Write
+        self, state: State, worker: Worker, idle: Worker, claim: Write
     ) -> tuple[str, State, Worker]:
         held, there = self._apply(state, claim)
         if held:
-            return "claims it", there, self._held(one)
+            return "claims it", there, self._held(worker)
         row = state.row
-        if row is not None and row.token == one.token and self.knows_its_own:
-            return "is rejected because of itself", state, self._held(one)
-        if row is not None and row.token in (one.token, one.token - ANEW):
+        if row is not None and row.token == worker.token and self.knows_its_own:
+            return "is rejected because of itself", state, self._held(worker)
+        if row is not None and row.token in (worker.token, worker.token - ANEW):
             state = state._replace(wrong="a claim that holds is reported as rejected")
         return "is rejected", state, idle
 
-    def _held(self, one: Worker) -> Worker:
-        assert one.seen
-        return one._replace(at="run", seen=None)
+    def _held(self, worker: Worker) -> Worker:
+        assert worker.seen
+        return worker._replace(at="run", seen=None)
 
-    def _end(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
-        idle = Worker(claims=one.claims)
+    def _end(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
+        idle = Worker(claims=worker.claims)
         if state.extends:
-            extend = Write("extend", one.token, at=state.now + LEASE)
+            extend = Write("extend", worker.token, at=state.now + LEASE)
             sent = state._replace(sent=state.sent | {extend}, extends=state.extends - 1)
-            yield "sends an extension", sent, one
+            yield "sends an extension", sent, worker
         for what in ("drop", "move"):
-            outcome = Write(what, one.token, fresh=one.token + 100, at=state.now)
+            outcome = Write(what, worker.token, fresh=worker.token + 100, at=state.now)
             yield f"sends a {what}", self._apply(state, outcome)[1], idle
             if state.unknowns:
                 yield f"sends a {what}, without a response", _send(state, outcome), idle

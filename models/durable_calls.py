@@ -103,7 +103,7 @@ class DurableCalls:
             return "the child is not the recorded one"
         if child.at == "lost":
             return "the end of a child is lost"
-        is_stored = child.at != "none" or any(one.at == "insert" for one in state.workers)
+        is_stored = child.at != "none" or any(worker.at == "insert" for worker in state.workers)
         if is_stored or not state.intent or any(write.what == "insert" for write in state.sent):
             return ""
         if state.next or (state.is_late and not self.inserts_at_any_age):
@@ -129,7 +129,7 @@ class DurableCalls:
                 yield f"worker {number + 1} {words}", there._replace(workers=workers)
 
     def _days_pass(self, state: State) -> State:
-        workers = tuple(one._replace(is_old=one.at == "insert") for one in state.workers)
+        workers = tuple(worker._replace(is_old=worker.at == "insert") for worker in state.workers)
         child = state.child._replace(is_forgotten=state.child.at == "gone")
         return state._replace(workers=workers, child=child, is_late=True, days=state.days - 1)
 

@@ -145,7 +145,7 @@ class DurableLog:
         row = state.row
         if row.at == "held" and not row.is_out and row.fence < CLAIMS:
             yield "the lease runs out", state._replace(row=row._replace(is_out=True))
-        is_quiet = not state.sent and all(one.at in ("idle", "over") for one in state.workers)
+        is_quiet = not state.sent and all(worker.at in ("idle", "over") for worker in state.workers)
         if state.losses and row.at == "due" and row.has_begun and is_quiet:
             lost = state._replace(log=(None,) * STEPS, losses=0)
             yield "the log is lost", lost

@@ -131,8 +131,8 @@ class DurableWaits:
             is_kept = name in state.inbox and self.heeds_marks
             if is_kept and state.marks[int(name)] != place:
                 return "the mark of a signal names another wait"
-        workers_rest = all(one.at in ("idle", "crashed") for one in state.workers)
-        clients_rest = all(one.at in ("done", "crashed") for one in state.clients)
+        workers_rest = all(worker.at in ("idle", "crashed") for worker in state.workers)
+        clients_rest = all(client.at in ("done", "crashed") for client in state.clients)
         if not (workers_rest and clients_rest) or state.sent or state.row.at != "parked":
             return ""
         place = self._place(state)

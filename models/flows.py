@@ -92,7 +92,7 @@ class Flows:
         is_quiet = (
             not state.sent
             and state.rows == ("gone", "gone")
-            and all(one.at in ("idle", "crashed") for one in (*state.enders, state.asker))
+            and all(process.at in ("idle", "crashed") for process in (*state.enders, state.asker))
         )
         if not is_quiet or state.callback.at != "parked":
             return ""
@@ -111,11 +111,11 @@ class Flows:
             yield f"child {number + 1}'s late record is lost", there
         for number in (0, 1):
             yield from self._others(state, number)
-            one = state.enders[number]
-            for words, there, after in self._end_child(state, one, number):
+            ender = state.enders[number]
+            for words, there, after in self._end_child(state, ender, number):
                 enders = put(there.enders, number, after)
                 yield f"worker {number + 1} {words}", there._replace(enders=enders)
-            if state.crashes and one.at != "idle":
+            if state.crashes and ender.at != "idle":
                 dead = put(state.enders, number, Ender("crashed"))
                 yield f"worker {number + 1} dies", state._replace(enders=dead, crashes=0)
         callback = state.callback
@@ -149,11 +149,11 @@ class Flows:
         return "record" if self.clears_last else "drop"
 
     def _end_child(
-        self, state: State, one: Ender, number: int
+        self, state: State, ender: Ender, number: int
     ) -> Iterator[tuple[str, State, Ender]]:
         look = "note" if self.is_wide and self.notes_before_it_reads else "look"
         outcome = state.outcomes[number]
-        match one.at:
+        match ender.at:
             case "run":
                 for end in ("done", "dead") if state.deaths and number == 0 else ("done",):
                     there = state._replace(
@@ -162,29 +162,29 @@ class Flows:
                         deaths=state.deaths - (end == "dead"),
                     )
                     at = self._after_decision() if self.looks_after_it_recorded else "look"
-                    yield f"decides: {end}", there, one._replace(at=at)
+                    yield f"decides: {end}", there, ender._replace(at=at)
             case "record":
-                after = one._replace(at="drop" if self.clears_last else look)
+                after = ender._replace(at="drop" if self.clears_last else look)
                 yield "records it", self._recorded(state, number, outcome), after
                 if state.unknowns and self.clears_last:
                     sent = state._replace(sent=state.sent | {(number, outcome)}, unknowns=0)
-                    yield "records it, without a response", sent, one._replace(at=look)
+                    yield "records it, without a response", sent, ender._replace(at=look)
             case "drop":
                 row = "gone" if outcome == "done" else "dead"
                 there = state._replace(rows=put(state.rows, number, row))
                 at = look if self.clears_last else "record"
                 at = at if self.looks_after_it_recorded else "idle"
-                yield "deletes the row", there, one._replace(at=at)
+                yield "deletes the row", there, ender._replace(at=at)
             case "note":
                 noted = state.notes | {number} if state.ends[number] else state.notes
-                at = "look" if self.notes_before_it_reads else "find" if one.version else "idle"
-                yield "marks it", state._replace(notes=noted), one._replace(at=at)
+                at = "look" if self.notes_before_it_reads else "find" if ender.version else "idle"
+                yield "marks it", state._replace(notes=noted), ender._replace(at=at)
             case "look":
-                yield "checks", state, self._looked(state, one, number)
+                yield "checks", state, self._looked(state, ender, number)
             case "find" | "move":
-                yield from self._move(state, one)
+                yield from self._move(state, ender)
 
-    def _looked(self, state: State, one: Ender, number: int) -> Ender:
+    def _looked(self, state: State, ender: Ender, number: int) -> Ender:
         """Return the next step of a worker that has read what has ended."""
         if self.is_wide:
             known = state.notes if self.notes_before_it_reads else state.notes | {number}
@@ -192,19 +192,19 @@ class Flows:
         else:
             is_complete = all(state.ends)
         if self.is_wide and not self.notes_before_it_reads:
-            return one._replace(at="note", version=int(is_complete))
+            return ender._replace(at="note", version=int(is_complete))
         if not self.looks_after_it_recorded:
-            return one._replace(at="find" if is_complete else "record")
-        return one._replace(at="find" if is_complete else "idle")
+            return ender._replace(at="find" if is_complete else "record")
+        return ender._replace(at="find" if is_complete else "idle")
 
-    def _move(self, state: State, one: Ender) -> Iterator[tuple[str, State, Ender]]:
+    def _move(self, state: State, ender: Ender) -> Iterator[tuple[str, State, Ender]]:
         callback = state.callback
-        over = one._replace(at="idle" if self.looks_after_it_recorded else "record", version=0)
-        if one.at == "find" and callback.at in ("parked", "due"):
+        over = ender._replace(at="idle" if self.looks_after_it_recorded else "record", version=0)
+        if ender.at == "find" and callback.at in ("parked", "due"):
             yield "finds the callback", state, Ender("move", callback.version)
-        elif one.at == "find":
+        elif ender.at == "find":
             yield "finds the callback claimed", state, over
-        elif callback.version != one.version:
+        elif callback.version != ender.version:
             yield "moves the callback in vain", state, over
         else:
             moved = callback._replace(at="due", version=callback.version + 1)

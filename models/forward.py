@@ -105,21 +105,21 @@ class Forward:
                 )
 
     def _sweep(self, state: State) -> Iterator[tuple[str, State]]:
-        one = state.sweep
-        match one.at:
+        sweep = state.sweep
+        match sweep.at:
             case "rest":
                 todo = tuple(sorted(p for p in state.listed if p <= state.closed))
                 begun = Reading("read", state.closed, todo)
                 yield "cleanup reads the watermark and the list", state._replace(sweep=begun)
-            case _ if not one.todo:
+            case _ if not sweep.todo:
                 closed = max(state.closed, state.now - 1)
                 yield "cleanup raises closed", state._replace(closed=closed, sweep=Reading())
             case "read":
                 yield self._read(state)
             case "judge":
                 yield self._judge(state)
-            case "look" if state.closed < one.listing:
-                again = one._replace(at="read", after=-1, ats=frozenset())
+            case "look" if state.closed < sweep.listing:
+                again = sweep._replace(at="read", after=-1, ats=frozenset())
                 there = state._replace(sweep=again)
                 yield "cleanup checks: open", there if self.reads_again else self._next(state)
             case "look":
@@ -127,39 +127,39 @@ class Forward:
                 there = state._replace(listed=state.listed | {listing})
                 yield (
                     "cleanup checks: closed, lists it again",
-                    there._replace(sweep=one._replace(listing=listing)),
+                    there._replace(sweep=sweep._replace(listing=listing)),
                 )
 
     def _read(self, state: State) -> tuple[str, State]:
-        one = state.sweep
-        row = _row_after(state, one.after)
+        sweep = state.sweep
+        row = _row_after(state, sweep.after)
         if row is None:
-            return "cleanup reads the lane's end", state._replace(sweep=one._replace(at="judge"))
+            return "cleanup reads the lane's end", state._replace(sweep=sweep._replace(at="judge"))
         if row.at <= state.now:
             return "cleanup reads a due row", self._next(state, keep=True)
         after = "read" if self.reads_to_the_end else "judge"
-        read = one._replace(at=after, after=row.pos, ats=one.ats | {row.at})
+        read = sweep._replace(at=after, after=row.pos, ats=sweep.ats | {row.at})
         return "cleanup reads a future row", state._replace(sweep=read)
 
     def _judge(self, state: State) -> tuple[str, State]:
         """Unlist the lane; if it has rows, list it later and reread it first."""
-        one = state.sweep
-        if not one.ats or not self.lists_later:
+        sweep = state.sweep
+        if not sweep.ats or not self.lists_later:
             return "cleanup unlists the lane", self._next(state)
-        if one.listing and min(one.ats) >= one.listing:
+        if sweep.listing and min(sweep.ats) >= sweep.listing:
             return "cleanup unlists the lane, listed later", self._next(state)
-        listing = max(min(one.ats), one.closed + 1)
+        listing = max(min(sweep.ats), sweep.closed + 1)
         there = state._replace(listed=state.listed | {listing})
         return (
             f"cleanup lists the lane under {listing}",
-            there._replace(sweep=one._replace(at="look", listing=listing)),
+            there._replace(sweep=sweep._replace(at="look", listing=listing)),
         )
 
     def _next(self, state: State, *, keep: bool = False) -> State:
         """Continue with the next pointer."""
-        one = state.sweep
-        listed = state.listed if keep else state.listed - {one.todo[0]}
-        return state._replace(listed=listed, sweep=Reading("read", one.closed, one.todo[1:]))
+        sweep = state.sweep
+        listed = state.listed if keep else state.listed - {sweep.todo[0]}
+        return state._replace(listed=listed, sweep=Reading("read", sweep.closed, sweep.todo[1:]))
 
 
 def _row_after(state: State, pos: int) -> Row | None:

@@ -102,67 +102,75 @@ class Leases:
         return ""
 
     def _consume(
-        self, state: State, one: Consumer, number: int
+        self, state: State, consumer: Consumer, number: int
     ) -> Iterator[tuple[str, State, Consumer]]:
-        idle = Consumer(writes=one.writes)
-        match one.at:
+        idle = Consumer(writes=consumer.writes)
+        match consumer.at:
             case "idle":
-                read = one._replace(at="take", known=state.record)
+                read = consumer._replace(at="take", known=state.record)
                 yield "reads the record", state, read
             case "take" if len(state.granted) < GRANTS_MAX:
-                yield from self._send(state, one, self._grant(one, number), "takes the shard")
+                yield from self._send(
+                    state, consumer, self._grant(consumer, number), "takes the shard"
+                )
             case "ask":
-                assert one.asked
-                if state.record.version == one.asked.record.version:
-                    held = one._replace(at="hold", known=one.asked.record, asked=None)
+                assert consumer.asked
+                if state.record.version == consumer.asked.record.version:
+                    held = consumer._replace(at="hold", known=consumer.asked.record, asked=None)
                     yield "reads back: it is mine", state, held
                 elif self.never_sends_again:
                     yield "reads back: it is not mine", state, idle
                 else:
                     version = state.record.version
-                    again = one.asked._replace(expect=version)
-                    yield from self._send(state, one, again, "sends it again")
+                    again = consumer.asked._replace(expect=version)
+                    yield from self._send(state, consumer, again, "sends it again")
             case "hold":
-                yield from self._hold(state, one, number)
+                yield from self._hold(state, consumer, number)
 
-    def _grant(self, one: Consumer, number: int) -> Commit:
-        assert one.known
-        known = one.known
+    def _grant(self, consumer: Consumer, number: int) -> Commit:
+        assert consumer.known
+        known = consumer.known
         epoch = known.epoch + self.grants_raise_the_epoch
-        version = (number, one.writes)
+        version = (number, consumer.writes)
         return Commit(known.version, Record(epoch, number, known.checkpoint, version))
 
     def _hold(
-        self, state: State, one: Consumer, number: int
+        self, state: State, consumer: Consumer, number: int
     ) -> Iterator[tuple[str, State, Consumer]]:
         """Handle a row, or store the checkpoint."""
-        assert one.known
-        known = one.known
+        assert consumer.known
+        known = consumer.known
         for row in range(known.checkpoint, ROWS):
-            if row not in one.handled:
-                yield f"handles row {row}", state, one._replace(handled=one.handled | {row})
+            if row not in consumer.handled:
+                yield (
+                    f"handles row {row}",
+                    state,
+                    consumer._replace(handled=consumer.handled | {row}),
+                )
         reached = known.checkpoint
-        while reached in one.handled:
+        while reached in consumer.handled:
             reached += 1
         if not self.waits_for_lower_rows:
-            reached = max(one.handled, default=reached - 1) + 1
+            reached = max(consumer.handled, default=reached - 1) + 1
         if reached > known.checkpoint:
-            done = tuple(row for row in sorted(one.handled) if known.checkpoint <= row < reached)
-            record = known._replace(checkpoint=reached, version=(number, one.writes))
+            done = tuple(
+                row for row in sorted(consumer.handled) if known.checkpoint <= row < reached
+            )
+            record = known._replace(checkpoint=reached, version=(number, consumer.writes))
             if not self.stores_products_with_it:
                 state = _stored(state, done)
                 done = ()
             commit = Commit(known.version, record, done)
-            yield from self._send(state, one, commit, f"stores checkpoint {reached}")
+            yield from self._send(state, consumer, commit, f"stores checkpoint {reached}")
 
     def _send(
-        self, state: State, one: Consumer, commit: Commit, words: str
+        self, state: State, consumer: Consumer, commit: Commit, words: str
     ) -> Iterator[tuple[str, State, Consumer]]:
-        written = one._replace(writes=one.writes + 1)
+        written = consumer._replace(writes=consumer.writes + 1)
         held, there = self._apply(state, commit)
         after = Consumer(writes=written.writes)
         if held:
-            left = frozenset(row for row in one.handled if row >= commit.record.checkpoint)
+            left = frozenset(row for row in consumer.handled if row >= commit.record.checkpoint)
             after = written._replace(at="hold", known=commit.record, handled=left, asked=None)
         yield words, there, after
         if state.unknowns and not state.sent:

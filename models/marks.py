@@ -82,9 +82,9 @@ class Marks:
             if producer.rows:
                 taken = producer._replace(rows=producer.rows - 1)
                 yield "a worker ends a job", _sorted(state, producer=(number, taken))
-        for number, one in enumerate(state.passes):
-            for words, there, after in self._sweep(state, one):
-                yield f"a pass {words}", _sorted(there, one=(number, after))
+        for number, sweep in enumerate(state.passes):
+            for words, there, after in self._sweep(state, sweep):
+                yield f"a pass {words}", _sorted(there, sweep=(number, after))
 
     def fault(self, state: State) -> str:
         """Find unlisted rows, and jobs with two rows."""
@@ -95,18 +95,18 @@ class Marks:
                 return "an acknowledged row is not listed"
         return ""
 
-    def _produce(self, state: State, one: Producer) -> Iterator[tuple[str, State, Producer]]:
-        match one.at:
+    def _produce(self, state: State, producer: Producer) -> Iterator[tuple[str, State, Producer]]:
+        match producer.at:
             case "list":
                 listing = max(INSERT, state.seen + 1)
                 after = "write" if self.looks_after_the_write else "look"
                 yield (
                     "lists the lane",
                     _listed(state, listing),
-                    one._replace(at=after, listing=listing),
+                    producer._replace(at=after, listing=listing),
                 )
             case "write":
-                written = one._replace(rows=one.rows + 1)
+                written = producer._replace(rows=producer.rows + 1)
                 if not self.looks or not self.looks_after_the_write:
                     yield (
                         "inserts, acknowledged",
@@ -118,66 +118,66 @@ class Marks:
             case "look":
                 closed = state.closed if self.looks_at_the_store else state.seen
                 looked = _looked(state, closed)
-                if one.listing <= closed:
-                    yield "checks: closed", looked, one._replace(at="again")
+                if producer.listing <= closed:
+                    yield "checks: closed", looked, producer._replace(at="again")
                 elif self.looks_after_the_write:
                     yield (
                         "checks: open, acknowledged",
                         looked,
-                        one._replace(at="end", listing=0, acknowledged=True),
+                        producer._replace(at="end", listing=0, acknowledged=True),
                     )
                 else:
-                    yield "checks: open", looked, one._replace(at="write")
+                    yield "checks: open", looked, producer._replace(at="write")
             case "again":
-                yield from self._relist(state, one)
+                yield from self._relist(state, producer)
 
-    def _relist(self, state: State, one: Producer) -> Iterator[tuple[str, State, Producer]]:
+    def _relist(self, state: State, producer: Producer) -> Iterator[tuple[str, State, Producer]]:
         """List the lane under the first bucket that was open at the check."""
         listing = state.seen + (1 if self.relists_above_closed else 2)
-        again = one._replace(at="look", listing=listing)
+        again = producer._replace(at="look", listing=listing)
         if not self.looks_again:
             again = again._replace(at="end", acknowledged=True)
         if not self.keeps_the_row:
-            again = again._replace(rows=one.rows + 1)
+            again = again._replace(rows=producer.rows + 1)
         yield "lists the lane again", _listed(state, listing), again
 
-    def _sweep(self, state: State, one: Pass) -> Iterator[tuple[str, State, Pass]]:
-        match one.at:
+    def _sweep(self, state: State, sweep: Pass) -> Iterator[tuple[str, State, Pass]]:
+        match sweep.at:
             case "begin":
-                marked = one._replace(at="read", swept=state.swept, closed=state.closed)
+                marked = sweep._replace(at="read", swept=state.swept, closed=state.closed)
                 yield "reads the watermarks", state, marked
             case "read":
-                until = one.closed
+                until = sweep.closed
                 if not self.leaves_open_buckets or not self.reads_closed_first:
                     until = self.clock_max + 2
-                todo = tuple(sorted(p for p in state.listed if one.swept < p <= until))
-                kept = one.closed + 1
+                todo = tuple(sorted(p for p in state.listed if sweep.swept < p <= until))
+                kept = sweep.closed + 1
                 yield (
                     "reads the list",
                     state,
-                    one._replace(at="check", swept=0, todo=todo, kept=kept),
+                    sweep._replace(at="check", swept=0, todo=todo, kept=kept),
                 )
-            case "check" if one.todo:
-                pointer, *rest = one.todo
+            case "check" if sweep.todo:
+                pointer, *rest = sweep.todo
                 if any(producer.rows for producer in state.producers):
-                    kept = min(one.kept, pointer)
-                    yield "finds rows", state, one._replace(todo=tuple(rest), kept=kept)
+                    kept = min(sweep.kept, pointer)
+                    yield "finds rows", state, sweep._replace(todo=tuple(rest), kept=kept)
                 else:
-                    gone = (*one.gone, pointer)
-                    yield "finds none", state, one._replace(todo=tuple(rest), gone=gone)
+                    gone = (*sweep.gone, pointer)
+                    yield "finds none", state, sweep._replace(todo=tuple(rest), gone=gone)
             case "check":
-                gone = one.gone
+                gone = sweep.gone
                 if not self.reads_closed_first:
                     gone = tuple(pointer for pointer in gone if pointer <= state.closed)
-                yield "has checked", state, one._replace(at="unlist", gone=gone)
-            case "unlist" if one.gone:
-                pointer, *rest = one.gone
+                yield "has checked", state, sweep._replace(at="unlist", gone=gone)
+            case "unlist" if sweep.gone:
+                pointer, *rest = sweep.gone
                 there = state._replace(listed=state.listed - {pointer}, dead=state.dead | {pointer})
-                yield f"unlists {pointer}", there, one._replace(gone=tuple(rest))
+                yield f"unlists {pointer}", there, sweep._replace(gone=tuple(rest))
             case "unlist":
-                for clock in range(one.closed + 1, self.clock_max + 1):
+                for clock in range(sweep.closed + 1, self.clock_max + 1):
                     closed = max(state.closed, clock)
-                    swept = max(state.swept, one.kept - 1) if self.has_two_marks else closed
+                    swept = max(state.swept, sweep.kept - 1) if self.has_two_marks else closed
                     raised = state._replace(swept=swept, closed=closed)
                     yield f"raises the watermarks to {swept}, {closed}", raised, Pass()
 
@@ -186,14 +186,14 @@ def _sorted(
     state: State,
     *,
     producer: tuple[int, Producer] | None = None,
-    one: tuple[int, Pass] | None = None,
+    sweep: tuple[int, Pass] | None = None,
 ) -> State:
     """Replace a process, and sort equal ones, because their order makes no difference."""
     if producer:
         producers = tuple(sorted(put(state.producers, *producer)))
         return state._replace(producers=producers)
-    assert one
-    return state._replace(passes=tuple(sorted(put(state.passes, *one))))
+    assert sweep
+    return state._replace(passes=tuple(sorted(put(state.passes, *sweep))))
 
 
 def _is_seen(state: State) -> bool:

@@ -150,18 +150,18 @@ class ClaimersMemory:
         is_old = memory is not None and now - memory.read > AGE_MAX
         cursor = now - GUARD if self.cursor_stays_behind else now + 1
         if memory is None or (is_old and self.reads_anew_in_time):
-            found = _read(state, 0)
-            there = _seen(state, found)
+            rows = _read(state, 0)
+            there = _seen(state, rows)
             return "it reads the lane from its start", there._replace(
-                at="claim", memory=Memory(now, cursor, found)
+                at="claim", memory=Memory(now, cursor, rows)
             )
-        found = _read(state, memory.cursor)
-        behind = tuple(one for one in memory.known if one.pos < memory.cursor)
-        known = behind + found if self.remembers_rows else found
+        rows = _read(state, memory.cursor)
+        behind = tuple(row for row in memory.known if row.pos < memory.cursor)
+        known = behind + rows if self.remembers_rows else rows
         if self.reads_claims_again:
-            known = tuple(kept for one in known for kept in _read_again(state, one))
+            known = tuple(kept for row in known for kept in _read_again(state, row))
         read = memory.read if self.age_counts_from_the_start else now
-        there = _seen(state, found)
+        there = _seen(state, rows)
         return f"it reads from {memory.cursor}", there._replace(
             at="claim", memory=Memory(read, max(memory.cursor, cursor), known)
         )
@@ -169,16 +169,16 @@ class ClaimersMemory:
     def _claim(self, state: State) -> Iterator[tuple[str, State]]:
         now, memory = state.now, state.memory
         assert memory
-        due = [one for one in memory.known if one.at <= now]
+        due = [known for known in memory.known if known.at <= now]
         if not due:
             yield "nothing more is due", state._replace(at="done")
             return
-        one = min(due, key=lambda known: (known.at, known.hop))
-        others = tuple(known for known in memory.known if known != one)
+        chosen = min(due, key=lambda known: (known.at, known.hop))
+        others = tuple(known for known in memory.known if known != chosen)
         row = state.row
-        is_there = row is not None and (row.pos, row.hop) == (one.pos, one.hop)
-        if row and is_there and self._holds(row, one):
-            wrong = "" if one.token and row.at == one.at else "a claim on an outdated row"
+        is_there = row is not None and (row.pos, row.hop) == (chosen.pos, chosen.hop)
+        if row and is_there and self._holds(row, chosen):
+            wrong = "" if chosen.token and row.at == chosen.at else "a claim on an outdated row"
             taken = row._replace(at=now + LEASE, since=now, expected=False)
             there = _changed(state, taken, fence=True)._replace(wrong=wrong)
             mine = Known(taken.pos, taken.hop, taken.at)
@@ -186,13 +186,13 @@ class ClaimersMemory:
         elif not self.learns_from_refusals:
             yield "its claim is rejected", state._replace(at="done")
         else:
-            present = (Known(one.pos, one.hop, row.at),) if row and is_there else ()
+            present = (Known(chosen.pos, chosen.hop, row.at),) if row and is_there else ()
             learned = memory._replace(known=others + present)
             yield "its claim is rejected with the current row", state._replace(memory=learned)
 
-    def _holds(self, row: Row, one: Known) -> bool:
-        same = one.token if self.claims_by_token else one.fence
-        return same and (row.at == one.at or not self.claims_by_at)
+    def _holds(self, row: Row, known: Known) -> bool:
+        same = known.token if self.claims_by_token else known.fence
+        return same and (row.at == known.at or not self.claims_by_at)
 
 
 def _read(state: State, cursor: int) -> tuple[Known, ...]:
@@ -206,21 +206,23 @@ def _read(state: State, cursor: int) -> tuple[Known, ...]:
 def _is_known(state: State, row: Row) -> bool:
     """Return whether the next poll reads a row at any position."""
     memory = state.memory
-    return memory is None or any((row.pos, row.hop) == (one.pos, one.hop) for one in memory.known)
+    return memory is None or any(
+        (row.pos, row.hop) == (known.pos, known.hop) for known in memory.known
+    )
 
 
-def _read_again(state: State, one: Known) -> tuple[Known, ...]:
+def _read_again(state: State, known: Known) -> tuple[Known, ...]:
     """Reread one cached row, unless it is due; return nothing if it was deleted."""
     row = state.row
-    if one.at <= state.now:
-        return (one,)
-    if row is None or (row.pos, row.hop) != (one.pos, one.hop):
+    if known.at <= state.now:
+        return (known,)
+    if row is None or (row.pos, row.hop) != (known.pos, known.hop):
         return ()
     return (Known(row.pos, row.hop, row.at),)
 
 
-def _seen(state: State, found: tuple[Known, ...]) -> State:
-    if not found or state.row is None:
+def _seen(state: State, rows: tuple[Known, ...]) -> State:
+    if not rows or state.row is None:
         return state
     return state._replace(row=state.row._replace(expected=True))
 
@@ -230,7 +232,7 @@ def _changed(state: State, row: Row | None, *, fence: bool = False) -> State:
     memory = state.memory
     if memory:
         known = tuple(
-            one._replace(token=False, fence=one.fence and not fence) for one in memory.known
+            known._replace(token=False, fence=known.fence and not fence) for known in memory.known
         )
         memory = memory._replace(known=known)
     return state._replace(row=row, memory=memory)

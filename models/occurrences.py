@@ -127,15 +127,15 @@ class Occurrences:
             return frozenset()
         return old.recalled | ({old.definition} if old.is_stored else set())
 
-    def _advance(self, state: State, one: Process) -> Iterator[tuple[str, State, Process]]:
-        record = one.record
-        match one.at:
+    def _advance(self, state: State, process: Process) -> Iterator[tuple[str, State, Process]]:
+        record = process.record
+        match process.at:
             case "read" if state.record is not None:
                 yield "reads the schedule", state, Process("work", state.record)
             case "work" if record and record.recalled and self.transactional:
                 yield from self._recall_at_once(state, record)
             case "work" if record and record.recalled:
-                yield from self._cancel(state, one, record)
+                yield from self._cancel(state, process, record)
             case "work" if record and record.leaves:
                 is_needed = self.keeps_removed_schedules and record.is_taken
                 if not is_needed and self._holds(state, record):
@@ -152,30 +152,30 @@ class Occurrences:
                 yield "has nothing to do", state, Process()
             case "drop":
                 rows = tuple(
-                    "gone" if number in one.cancelled else row
+                    "gone" if number in process.cancelled else row
                     for number, row in enumerate(state.rows)
                 )
                 yield "deletes the rows", state._replace(rows=rows), Process()
 
     def _cancel(
-        self, state: State, one: Process, record: Record
+        self, state: State, process: Process, record: Record
     ) -> Iterator[tuple[str, State, Process]]:
         """Decide the end of one job after the other, then write the schedule."""
         for number in record.recalled:
             if state.rows[number] == "waiting":
                 row = "cancelled" if self.keeps_cancelled_rows else "gone"
-                after = one._replace(cancelled=one.cancelled | {number})
+                after = process._replace(cancelled=process.cancelled | {number})
                 there = state._replace(rows=put(state.rows, number, row))
                 yield f"cancels job {number}", there, after
                 return
         cancelled = {number for number in record.recalled if state.rows[number] == "cancelled"}
-        written = self._recall(state, record, one.cancelled | cancelled)
+        written = self._recall(state, record, process.cancelled | cancelled)
         dropped = frozenset(cancelled) if written else frozenset[int]()
         yield "writes what it cancelled", written or state, Process("drop", None, dropped)
 
     def _recall_at_once(self, state: State, record: Record) -> Iterator[tuple[str, State, Process]]:
         """Cancel jobs and write the schedule in one transaction."""
-        waiting = frozenset(one for one in record.recalled if state.rows[one] == "waiting")
+        waiting = frozenset(number for number in record.recalled if state.rows[number] == "waiting")
         there = self._recall(state, record, waiting)
         if there is not None:
             rows = tuple("gone" if n in waiting else row for n, row in enumerate(there.rows))
@@ -184,7 +184,7 @@ class Occurrences:
 
     def _recall(self, state: State, record: Record, cancelled: frozenset[int]) -> State | None:
         """Write which jobs were not cancelled: the occurrence is handled by them."""
-        kept = {state.rows[one] for one in record.recalled - cancelled}
+        kept = {state.rows[number] for number in record.recalled - cancelled}
         is_had = self.counts_what_a_worker_has and "claimed" in kept
         is_gone = self.counts_what_is_gone and "gone" in kept
         is_taken = record.is_taken or is_had or is_gone

@@ -140,7 +140,7 @@ class Orders:
         if not self.are_stored:
             return first
         others = (Row("parked", is_soon=job == 1) for job in range(1, count))
-        before = frozenset((one, job) for job in range(count) for one in range(job))
+        before = frozenset((other, job) for job in range(count) for other in range(job))
         return first._replace(
             rows=(Row("due", is_released=True), *others),
             callers=(Caller("done", ()),),
@@ -221,7 +221,7 @@ class Orders:
                 after = caller._replace(at=at, version=state.version, is_busy=bool(state.entries))
                 yield f"reads the head for {job}", _call(state, place, after)
             case "insert":
-                pairs = state.before | {(one, job) for one in state.answered}
+                pairs = state.before | {(other, job) for other in state.answered}
                 row = Row("parked" if caller.is_busy else "due")
                 there = _with(state, job, row)._replace(before=pairs)
                 if self.row_comes_first:

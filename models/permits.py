@@ -80,7 +80,7 @@ class Permits:
 
     def fault(self, state: State) -> str:
         """Count the jobs that run under valid claims."""
-        running = sum(one.running for one in state.workers if one.lasts)
+        running = sum(worker.running for worker in state.workers if worker.lasts)
         return f"{running} run at once" if running > CAPACITY else ""
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -101,51 +101,55 @@ class Permits:
             workers = put(workers, number, workers[number]._replace(lasts=False))
         return state._replace(record=record, workers=workers, expiries=state.expiries - 1)
 
-    def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
-        match one.at:
+    def _work(
+        self, state: State, worker: Worker, number: int
+    ) -> Iterator[tuple[str, State, Worker]]:
+        match worker.at:
             case "idle":
-                if one.running:
-                    yield "ends a job", state, one._replace(running=one.running - 1)
-                if one.permits > one.running and one.lasts and one.running < JOBS_MAX:
-                    claimed = one._replace(running=one.running + 1)
+                if worker.running:
+                    yield "ends a job", state, worker._replace(running=worker.running - 1)
+                if worker.permits > worker.running and worker.lasts and worker.running < JOBS_MAX:
+                    claimed = worker._replace(running=worker.running + 1)
                     yield "claims a job for a permit that it holds", state, claimed
-                elif not self.acquires_before_it_claims and one.running < JOBS_MAX:
-                    yield "claims a job", state, one._replace(running=one.running + 1)
-                if one.writes < WRITES_MAX:
-                    yield "reads", state, one._replace(at="seen", known=state.record)
+                elif not self.acquires_before_it_claims and worker.running < JOBS_MAX:
+                    yield "claims a job", state, worker._replace(running=worker.running + 1)
+                if worker.writes < WRITES_MAX:
+                    yield "reads", state, worker._replace(at="seen", known=state.record)
             case "seen":
-                yield from self._say(state, one, number)
+                yield from self._say(state, worker, number)
 
-    def _say(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
+    def _say(
+        self, state: State, worker: Worker, number: int
+    ) -> Iterator[tuple[str, State, Worker]]:
         """Acquire one more permit, release unused ones, or extend them."""
-        assert one.known
-        known = one.known
+        assert worker.known
+        known = worker.known
         free = CAPACITY - (known.others(number) if self.counts_others else 0)
-        if one.running < free:
-            yield from self._send(state, one, number, one.running + 1, "acquires a permit")
-        if one.permits > one.running:
-            yield from self._send(state, one, number, one.running, "releases permits")
+        if worker.running < free:
+            yield from self._send(state, worker, number, worker.running + 1, "acquires a permit")
+        if worker.permits > worker.running:
+            yield from self._send(state, worker, number, worker.running, "releases permits")
         if number in known.expired:
-            if one.permits <= free or not self.reads_before_it_extends:
-                yield from self._send(state, one, number, one.permits, "extends its permits")
+            if worker.permits <= free or not self.reads_before_it_extends:
+                yield from self._send(state, worker, number, worker.permits, "extends its permits")
             else:  # its permits are gone, and so are the claims under them
-                lost = one._replace(at="idle", known=None, permits=0, running=0, lasts=True)
+                lost = worker._replace(at="idle", known=None, permits=0, running=0, lasts=True)
                 yield "has lost its jobs", state, lost
-        yield "does nothing", state, one._replace(at="idle", known=None)
+        yield "does nothing", state, worker._replace(at="idle", known=None)
 
     def _send(
-        self, state: State, one: Worker, number: int, held: int, words: str
+        self, state: State, worker: Worker, number: int, held: int, words: str
     ) -> Iterator[tuple[str, State, Worker]]:
-        assert one.known
-        writes = one.writes + 1
-        write = Write(one.known.version, number, held, (number, writes))
+        assert worker.known
+        writes = worker.writes + 1
+        write = Write(worker.known.version, number, held, (number, writes))
         is_applied, there = self._apply(state, write)
-        idle = one._replace(at="idle", known=None, writes=writes)
+        idle = worker._replace(at="idle", known=None, writes=writes)
         after = idle._replace(permits=held, lasts=True) if is_applied else idle
         yield words, there, after
         if state.unknowns and not state.sent:
             # It may hold the old or the new number, and claims nothing for the difference.
-            permits = held if not self.never_guesses else max(one.running, 0)
+            permits = held if not self.never_guesses else max(worker.running, 0)
             unsure = idle._replace(permits=permits)
             yield f"{words}, without a response", state._replace(sent=write, unknowns=0), unsure
 

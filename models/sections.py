@@ -85,34 +85,38 @@ class Sections:
             return "the section begins twice"
         return state.wrong
 
-    def _work(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
-        match one.at:
+    def _work(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
+        match worker.at:
             case "idle":
                 yield from self._claim(state)
             case "triage":
-                yield self._triage(state, one)
+                yield self._triage(state, worker)
             case "run":
-                yield self._ask(state, one)
+                yield self._ask(state, worker)
             case "mark":
-                marked = self._with_mark(state, one, is_open=True)
+                marked = self._with_mark(state, worker, is_open=True)
                 after = "confirm" if self.confirms_after_the_mark else "body"
-                yield "marks the section", marked, one._replace(at=after)
+                yield "marks the section", marked, worker._replace(at=after)
             case "confirm":
-                yield self._confirm(state, one)
+                yield self._confirm(state, worker)
             case "body" if self.marks_first:
-                yield "begins the body", _begun(state, one), one._replace(at="inside")
+                yield "begins the body", _begun(state, worker), worker._replace(at="inside")
             case "body":
-                marked = self._with_mark(_begun(state, one), one, is_open=True)
-                yield "begins the body before its mark", _begun(state, one), one._replace(at="late")
-                yield "begins the body", marked, one._replace(at="inside")
+                marked = self._with_mark(_begun(state, worker), worker, is_open=True)
+                yield (
+                    "begins the body before its mark",
+                    _begun(state, worker),
+                    worker._replace(at="late"),
+                )
+                yield "begins the body", marked, worker._replace(at="inside")
             case "late":
-                marked = self._with_mark(state, one, is_open=True)
-                yield "marks the section late", marked, one._replace(at="inside")
+                marked = self._with_mark(state, worker, is_open=True)
+                yield "marks the section late", marked, worker._replace(at="inside")
             case "inside":
-                yield from self._end_body(state, one)
+                yield from self._end_body(state, worker)
             case "after":
-                yield "ends the job", _ended(state, one, "done"), Worker()
-                yield "fails after the section", _released(state, one), Worker()
+                yield "ends the job", _ended(state, worker, "done"), Worker()
+                yield "fails after the section", _released(state, worker), Worker()
 
     def _claim(self, state: State) -> Iterator[tuple[str, State, Worker]]:
         if state.outcome or state.is_leased or state.fence == CLAIMS_MAX:
@@ -121,45 +125,49 @@ class Sections:
         there = state._replace(fence=fence, is_leased=True, is_held=True)
         yield "claims the job", there, Worker("triage", fence, state.is_held)
 
-    def _triage(self, state: State, one: Worker) -> tuple[str, State, Worker]:
-        is_open = any(is_open and key < one.fence for key, is_open in state.marks)
-        if self.asks_after_a_death and one.is_suspect and is_open:
-            return "finds an open section", _ended(state, one, "uncertain"), Worker()
-        if one.fence == state.fence and any(
-            state.retried < fence < one.fence for fence in state.inside
+    def _triage(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
+        is_open = any(is_open and key < worker.fence for key, is_open in state.marks)
+        if self.asks_after_a_death and worker.is_suspect and is_open:
+            return "finds an open section", _ended(state, worker, "uncertain"), Worker()
+        if worker.fence == state.fence and any(
+            state.retried < fence < worker.fence for fence in state.inside
         ):
             state = state._replace(wrong="a handler runs while a section has not ended")
-        return "calls the handler", state, one._replace(at="run")
+        return "calls the handler", state, worker._replace(at="run")
 
-    def _ask(self, state: State, one: Worker) -> tuple[str, State, Worker]:
+    def _ask(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
         """Read whether a section began under another claim."""
-        if self.asks_before_it_begins and any(key != one.fence for key, _ in state.marks):
-            return "refuses to begin again", _ended(state, one, "uncertain"), Worker()
+        if self.asks_before_it_begins and any(key != worker.fence for key, _ in state.marks):
+            return "refuses to begin again", _ended(state, worker, "uncertain"), Worker()
         if not self.confirms_the_claim:
-            return "begins", self._with_mark(state, one, is_open=True), one._replace(at="body")
+            return (
+                "begins",
+                self._with_mark(state, worker, is_open=True),
+                worker._replace(at="body"),
+            )
         after = "mark" if self.confirms_after_the_mark and self.marks_first else "confirm"
-        return "finds no other section", state, one._replace(at=after)
+        return "finds no other section", state, worker._replace(at=after)
 
-    def _confirm(self, state: State, one: Worker) -> tuple[str, State, Worker]:
-        if state.fence != one.fence or state.outcome:
-            there = self._without_mark(state, one)
+    def _confirm(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
+        if state.fence != worker.fence or state.outcome:
+            there = self._without_mark(state, worker)
             return "has lost its claim", there, Worker()
         is_marked = self.confirms_after_the_mark or not self.marks_first
-        return "confirms its claim", state, one._replace(at="body" if is_marked else "mark")
+        return "confirms its claim", state, worker._replace(at="body" if is_marked else "mark")
 
-    def _end_body(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
-        there = state._replace(inside=state.inside - {one.fence})
-        over = self._without_mark(there, one)
-        if self.keeps_ended_marks and self._has_mark(state, one):
-            over = self._with_mark(there, one, is_open=False)
-        yield "ends the section", over, one._replace(at="after")
-        raised = self._without_mark(there, one)._replace(allowed=state.allowed + 1)
-        yield "raises in the body", _released(raised, one), Worker()
+    def _end_body(self, state: State, worker: Worker) -> Iterator[tuple[str, State, Worker]]:
+        there = state._replace(inside=state.inside - {worker.fence})
+        over = self._without_mark(there, worker)
+        if self.keeps_ended_marks and self._has_mark(state, worker):
+            over = self._with_mark(there, worker, is_open=False)
+        yield "ends the section", over, worker._replace(at="after")
+        raised = self._without_mark(there, worker)._replace(allowed=state.allowed + 1)
+        yield "raises in the body", _released(raised, worker), Worker()
         if self.leaves_the_mark_at_interrupts:
-            yield "is interrupted", _ended(state, one, "uncertain"), Worker()
+            yield "is interrupted", _ended(state, worker, "uncertain"), Worker()
         else:
-            interrupted = self._without_mark(state, one)
-            yield "is interrupted", _released(interrupted, one), Worker()
+            interrupted = self._without_mark(state, worker)
+            yield "is interrupted", _released(interrupted, worker), Worker()
 
     def _operate(self, state: State) -> Iterator[tuple[str, State]]:
         """Delete the marks, then retry the job; once."""
@@ -179,35 +187,35 @@ class Sections:
             case "delete":
                 yield "the operator deletes the marks", deleted._replace(operator="end")
 
-    def _key(self, one: Worker) -> int:
-        return one.fence if self.marks_by_claim else SHARED
+    def _key(self, worker: Worker) -> int:
+        return worker.fence if self.marks_by_claim else SHARED
 
-    def _has_mark(self, state: State, one: Worker) -> bool:
-        return any(key == self._key(one) for key, _ in state.marks)
+    def _has_mark(self, state: State, worker: Worker) -> bool:
+        return any(key == self._key(worker) for key, _ in state.marks)
 
-    def _without_mark(self, state: State, one: Worker) -> State:
-        marks = frozenset(mark for mark in state.marks if mark[0] != self._key(one))
+    def _without_mark(self, state: State, worker: Worker) -> State:
+        marks = frozenset(mark for mark in state.marks if mark[0] != self._key(worker))
         return state._replace(marks=marks)
 
-    def _with_mark(self, state: State, one: Worker, *, is_open: bool) -> State:
-        marks = self._without_mark(state, one).marks | {(self._key(one), is_open)}
+    def _with_mark(self, state: State, worker: Worker, *, is_open: bool) -> State:
+        marks = self._without_mark(state, worker).marks | {(self._key(worker), is_open)}
         return state._replace(marks=marks)
 
 
-def _begun(state: State, one: Worker) -> State:
-    return state._replace(begun=state.begun + 1, inside=state.inside | {one.fence})
+def _begun(state: State, worker: Worker) -> State:
+    return state._replace(begun=state.begun + 1, inside=state.inside | {worker.fence})
 
 
-def _ended(state: State, one: Worker, outcome: str) -> State:
+def _ended(state: State, worker: Worker, outcome: str) -> State:
     """Store an outcome, if the row still has the claim."""
-    if state.fence != one.fence or state.outcome:
+    if state.fence != worker.fence or state.outcome:
         return state
     return state._replace(outcome=outcome, is_leased=False, is_held=False)
 
 
-def _released(state: State, one: Worker) -> State:
+def _released(state: State, worker: Worker) -> State:
     """Make the job due again, if the row still has the claim."""
-    if state.fence != one.fence or state.outcome:
+    if state.fence != worker.fence or state.outcome:
         return state
     return state._replace(is_leased=False, is_held=False)
 

@@ -131,13 +131,13 @@ class Signatures:
         return number not in row.lane or not self.leaves_what_it_refused
 
     def _work(  # noqa: PLR0912  (one case for each step)
-        self, state: State, one: Worker, number: int
+        self, state: State, worker: Worker, number: int
     ) -> Iterator[tuple[str, State, Worker]]:
         row = state.row
-        holds = row is not None and row.token == one.token
+        holds = row is not None and row.token == worker.token
         lane = row.lane if row and self.names_all else frozenset[int]()
         target = lane | {number}
-        match one.at:
+        match worker.at:
             case "poll" if row and not row.is_claimed and self._sees(state, row, number):
                 yield "reads the row", state, Worker("claim", row.token)
             case "claim" if row and holds and not row.is_claimed:
@@ -152,21 +152,25 @@ class Signatures:
                 yield "is rejected", state, Worker()
             case "judge" if row and holds and self._is_last(row, number):
                 if state.is_up and self.asks_who_lives:
-                    yield "reads that another lives", state, one._replace(at="list")
+                    yield "reads that another lives", state, worker._replace(at="list")
                 else:
                     at = "wrong" if state.is_up else "end"
-                    yield "reads who lives", state, one._replace(at=at)
+                    yield "reads who lives", state, worker._replace(at=at)
             case "judge":
-                yield "lets it wait", state, one._replace(at="list" if self.lists_first else "move")
+                yield (
+                    "lets it wait",
+                    state,
+                    worker._replace(at="list" if self.lists_first else "move"),
+                )
             case "list":
                 listed = state._replace(listed=state.listed | {target})
-                yield "lists the lane", listed, one._replace(at="move")
+                yield "lists the lane", listed, worker._replace(at="move")
             case "move":
                 to = target if self.moves else row.lane if row else target
                 moved = Row(to, state.token) if holds else row
                 yield "moves it", state._replace(row=moved, token=state.token + 1), Worker()
             case "end" | "wrong":
-                wrong = "a job is dead that a worker can take" if one.at == "wrong" else ""
+                wrong = "a job is dead that a worker can take" if worker.at == "wrong" else ""
                 there = state._replace(row=None, wrong=wrong) if holds else state
                 yield "ends it", there, Worker()
             case "run":

@@ -189,53 +189,55 @@ class Stretches:
             has_arrived=True,
         )
 
-    def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
-        idle = Worker(claims=one.claims)
-        match one.at:
-            case "idle" if one.claims and self.in_transactions:
-                read = one._replace(version=state.version, record=state.record, rows=state.rows)
+    def _work(
+        self, state: State, worker: Worker, number: int
+    ) -> Iterator[tuple[str, State, Worker]]:
+        idle = Worker(claims=worker.claims)
+        match worker.at:
+            case "idle" if worker.claims and self.in_transactions:
+                read = worker._replace(version=state.version, record=state.record, rows=state.rows)
                 yield from self._choose(state, read, number)
-            case "idle" if one.claims:
-                yield from self._read(state, one, is_record=self.reads_the_record_first)
+            case "idle" if worker.claims:
+                yield from self._read(state, worker, is_record=self.reads_the_record_first)
             case "read":
-                yield from self._read(state, one, is_record=one.record is None)
+                yield from self._read(state, worker, is_record=worker.record is None)
             case "choose":
-                yield from self._choose(state, one, number)
+                yield from self._choose(state, worker, number)
             case "send":
-                assert one.sent
-                yield from self._send(state, one, one.sent, idle)
+                assert worker.sent
+                yield from self._send(state, worker, worker.sent, idle)
             case "ask":
-                yield from self._ask(state, one, idle)
+                yield from self._ask(state, worker, idle)
             case "hold":
-                yield from self._hold(state, one, idle)
+                yield from self._hold(state, worker, idle)
 
     def _read(
-        self, state: State, one: Worker, *, is_record: bool
+        self, state: State, worker: Worker, *, is_record: bool
     ) -> Iterator[tuple[str, State, Worker]]:
-        after = "choose" if one.at == "read" else "read"
+        after = "choose" if worker.at == "read" else "read"
         if is_record:
-            read = one._replace(at=after, record=state.record, version=state.version)
+            read = worker._replace(at=after, record=state.record, version=state.version)
             yield "reads the record", state, read
         else:
-            yield "reads the rows", state, one._replace(at=after, rows=state.rows)
+            yield "reads the rows", state, worker._replace(at=after, rows=state.rows)
 
     def _choose(
-        self, state: State, one: Worker, number: int
+        self, state: State, worker: Worker, number: int
     ) -> Iterator[tuple[str, State, Worker]]:
         """Claim new rows as a stretch, claim another by row, or write out an expired stretch."""
-        assert one.record is not None
-        assert one.rows is not None
-        idle = Worker(claims=one.claims)
-        token = 10 * (number + 1) + one.claims
-        for stretch in one.record:
+        assert worker.record is not None
+        assert worker.rows is not None
+        idle = Worker(claims=worker.claims)
+        token = 10 * (number + 1) + worker.claims
+        for stretch in worker.record:
             if stretch.until <= state.now:
-                out = self._written_out(one.rows, stretch)
+                out = self._written_out(worker.rows, stretch)
                 yield "writes out an expired stretch", self._apply(state, out)[1], idle
         free = {
             number: row
-            for number, row in enumerate(one.rows)
+            for number, row in enumerate(worker.rows)
             if row and row.at <= state.now
-            and not (self.skips_claimed_rows and _is_named(one.record, row, number))
+            and not (self.skips_claimed_rows and _is_named(worker.record, row, number))
         }  # fmt: skip
         new = frozenset(
             number
@@ -246,15 +248,15 @@ class Stretches:
         if self.in_transactions and self.stops_at_other_rows:
             new = frozenset(number for number in new if (0, number) < min(others, default=(1, 0)))
         until = state.now + LEASE
-        writes = [Write("grant", token, new, one.version, at=until)] if new else []
+        writes = [Write("grant", token, new, worker.version, at=until)] if new else []
         if self.in_transactions and len(new) > 1:  # the limit of a claim
-            writes.append(Write("grant", token, frozenset({min(new)}), one.version, at=until))
+            writes.append(Write("grant", token, frozenset({min(new)}), worker.version, at=until))
         for which, row in free.items():
             if which not in new:
                 names = frozenset({which})
-                writes.append(Write("claim", token, names, one.version, row, until, by_row=True))
+                writes.append(Write("claim", token, names, worker.version, row, until, by_row=True))
         for write in writes:
-            sent = Worker("send", one.claims - 1, token, sent=write, left=write.rows)
+            sent = Worker("send", worker.claims - 1, token, sent=write, left=write.rows)
             yield from self._send(state, sent, write, idle)
         if not (writes or self.in_transactions):
             yield "finds nothing", state, idle
@@ -264,30 +266,32 @@ class Stretches:
         return not (self.beside_the_former and self.takes_rows_of_its_kind and number == EARLY)
 
     def _send(
-        self, state: State, one: Worker, write: Write, idle: Worker
+        self, state: State, worker: Worker, write: Write, idle: Worker
     ) -> Iterator[tuple[str, State, Worker]]:
         held, there = self._apply(state, write)
         is_own = self.knows_its_own and _has_token(state, write.token)
         if held or is_own:
-            yield f"sends a {write.what}", there, self._held(one)
+            yield f"sends a {write.what}", there, self._held(worker)
         else:
             if _has_token(state, write.token) or _has_token(state, write.token - ANEW):
                 state = state._replace(wrong="a claim that holds is reported as rejected")
             yield f"sends a {write.what} that is rejected", state, idle
         if state.unknowns:
             sent = state._replace(sent=write, unknowns=0)
-            after = one._replace(at="ask") if self.reads_back else self._held(one)
+            after = worker._replace(at="ask") if self.reads_back else self._held(worker)
             if not self.reads_back:
                 sent = sent._replace(wrong="a handler runs without a claim")
             yield f"sends a {write.what}, without a response", sent, after
 
-    def _ask(self, state: State, one: Worker, idle: Worker) -> Iterator[tuple[str, State, Worker]]:
-        assert one.sent
-        write = one.sent
+    def _ask(
+        self, state: State, worker: Worker, idle: Worker
+    ) -> Iterator[tuple[str, State, Worker]]:
+        assert worker.sent
+        write = worker.sent
         if _has_token(state, write.token):
-            yield "reads back: it is mine", state, self._held(one)
+            yield "reads back: it is mine", state, self._held(worker)
         elif write.version == state.version:
-            again = one._replace(at="send")
+            again = worker._replace(at="send")
             if not self.repeats_the_same:
                 other = write._replace(token=write.token + ANEW)
                 again = again._replace(token=other.token, sent=other)
@@ -295,43 +299,45 @@ class Stretches:
         else:
             yield "reads back: it is not mine", state, idle
 
-    def _held(self, one: Worker) -> Worker:
-        assert one.sent
-        is_out = one.sent.what == "claim"
-        return Worker("hold", one.claims, one.token, left=one.left, is_out=is_out)
+    def _held(self, worker: Worker) -> Worker:
+        assert worker.sent
+        is_out = worker.sent.what == "claim"
+        return Worker("hold", worker.claims, worker.token, left=worker.left, is_out=is_out)
 
-    def _hold(self, state: State, one: Worker, idle: Worker) -> Iterator[tuple[str, State, Worker]]:
+    def _hold(
+        self, state: State, worker: Worker, idle: Worker
+    ) -> Iterator[tuple[str, State, Worker]]:
         """End or retry a job, write the stretch out, or remove it."""
-        for which in one.left:
-            after = one._replace(left=one.left - {which})
-            drop = Write("drop", one.token, frozenset({which}), by_row=one.is_out)
+        for which in worker.left:
+            after = worker._replace(left=worker.left - {which})
+            drop = Write("drop", worker.token, frozenset({which}), by_row=worker.is_out)
             held, there = self._apply(state, drop)
             if held or state.rows[which] is None:
                 yield f"ends job {which}", there, after
-            elif one.is_out or not self.ends_by_row_afterwards:
+            elif worker.is_out or not self.ends_by_row_afterwards:
                 real = state.abstract[which]
-                if real and real.token == one.token:
+                if real and real.token == worker.token:
                     there = there._replace(wrong="an outcome that holds is reported as rejected")
                 yield f"loses job {which}", there, after
             else:
-                yield "finds its stretch written out", state, one._replace(is_out=True)
+                yield "finds its stretch written out", state, worker._replace(is_out=True)
             if state.unknowns:
                 sent = state._replace(sent=drop, unknowns=0)
-                yield f"ends job {which}, without a response", sent, one
-            if one.is_out or not self.writes_out_before_moves:
+                yield f"ends job {which}, without a response", sent, worker
+            if worker.is_out or not self.writes_out_before_moves:
                 move = drop._replace(what="move", at=state.now)
                 held, there = self._apply(state, move)
                 moved = there.rows[which]
                 if held and moved and self.writes_out_at_moves:
                     there = self._make_way(there, moved, which)
                 yield f"retries job {which}", there, after
-        mine = any(stretch.token == one.token for stretch in state.record)
-        if mine and not one.is_out and one.left:
-            out = Write("out", one.token, one.left)
+        mine = any(stretch.token == worker.token for stretch in state.record)
+        if mine and not worker.is_out and worker.left:
+            out = Write("out", worker.token, worker.left)
             held, there = self._apply(state, out)
-            yield "writes its stretch out", there, one._replace(is_out=held)
-        if not one.left or not self.never_leaves_rows:
-            end = Write("end", one.token)
+            yield "writes its stretch out", there, worker._replace(is_out=held)
+        if not worker.left or not self.never_leaves_rows:
+            end = Write("end", worker.token)
             yield "removes its stretch", self._apply(state, end)[1], idle
 
     def _cancel(self, state: State) -> Iterator[tuple[str, State]]:
@@ -376,12 +382,14 @@ class Stretches:
         if row.token != NEW:
             return None
         if not self.in_transactions:
-            return next((one for one in record if number in one.names), None)
-        return next((one for one in record if one.first <= number <= max(one.names)), None)
+            return next((stretch for stretch in record if number in stretch.names), None)
+        return next(
+            (stretch for stretch in record if stretch.first <= number <= max(stretch.names)), None
+        )
 
     def _is_hidden(self, state: State, row: Row, number: int) -> bool:
         """Return whether claimers, which begin behind the stretches that hold, miss a due row."""
-        ends = [max(one.names) for one in state.record if one.until > state.now]
+        ends = [max(stretch.names) for stretch in state.record if stretch.until > state.now]
         is_due = row.at <= state.now
         return self.in_transactions and is_due and (row.at, number) <= (0, max(ends, default=-1))
 
@@ -415,7 +423,7 @@ class Stretches:
     def _apply_grant(self, state: State, write: Write) -> tuple[bool, State]:
         if self.grants_by_version and state.version != write.version:
             return False, state
-        first = 1 + max((max(one.names) for one in state.record), default=-1)
+        first = 1 + max((max(stretch.names) for stretch in state.record), default=-1)
         stretch = Stretch(write.token, write.rows, write.at, first if self.in_transactions else 0)
         abstract, wrong = state.abstract, ""
         for number in write.rows:
@@ -436,7 +444,7 @@ class Stretches:
 
     def _apply_out(self, state: State, write: Write) -> tuple[bool, State]:
         """Write a stretch into its rows and remove it, or only remove it."""
-        stretch = next((one for one in state.record if one.token == write.token), None)
+        stretch = next((other for other in state.record if other.token == write.token), None)
         if stretch is None:
             return False, state
         rows = state.rows
@@ -456,7 +464,7 @@ class Stretches:
         (number,) = write.rows
         row = state.rows[number]
         is_held = row and any(
-            one.token == write.token and number in one.names for one in state.record
+            stretch.token == write.token and number in stretch.names for stretch in state.record
         )
         if row is None or (self.ends_by_token and not is_held):
             return False, state
@@ -518,13 +526,13 @@ def _why_not(real: Row | None, now: int) -> str:
 
 def _is_named(record: Record, row: Row, number: int) -> bool:
     """Return whether a stretch that was read names a row."""
-    return row.token == NEW and any(number in one.names for one in record)
+    return row.token == NEW and any(number in stretch.names for stretch in record)
 
 
 def _has_token(state: State, token: int) -> bool:
     """Return whether the record or a row shows a claim (rule U5)."""
     rows = any(row and row.token == token for row in state.rows)
-    return rows or any(one.token == token for one in state.record)
+    return rows or any(stretch.token == token for stretch in state.record)
 
 
 MODELS = {

@@ -116,11 +116,13 @@ class Tasks:
             return True
         return self.claims_from_its_lanes and (row.lane <= known or not self.leaves_lanes_of_others)
 
-    def _work(self, state: State, one: Worker, known: Lane) -> Iterator[tuple[str, State, Worker]]:
+    def _work(
+        self, state: State, worker: Worker, known: Lane
+    ) -> Iterator[tuple[str, State, Worker]]:
         row = state.row
-        holds = row is not None and row.token == one.token
+        holds = row is not None and row.token == worker.token
         target = NEEDS if self.names_all_it_needs else NEEDS - known
-        match one.at:
+        match worker.at:
             case "poll" if row and not row.is_claimed and self._sees(state, row, known):
                 yield "reads the row", state, Worker("claim", row.token)
             case "claim" if row and holds and not row.is_claimed:
@@ -136,13 +138,13 @@ class Tasks:
                 yield "is rejected", state, Worker()
             case "list":
                 listed = state._replace(listed=state.listed | {target})
-                yield "lists the lane", listed, one._replace(at="move")
+                yield "lists the lane", listed, worker._replace(at="move")
             case "move" if not self.moves:
-                yield "releases it", self._moved(state, one.token, ANY), Worker()
+                yield "releases it", self._moved(state, worker.token, ANY), Worker()
             case "move":
-                yield "moves it", self._moved(state, one.token, target), Worker()
+                yield "moves it", self._moved(state, worker.token, target), Worker()
                 if state.unknowns:
-                    sent = state.sent | {(one.token, target)}
+                    sent = state.sent | {(worker.token, target)}
                     there = state._replace(sent=sent, unknowns=state.unknowns - 1)
                     yield "moves it without a response", there, Worker()
             case "run":

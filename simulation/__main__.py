@@ -28,10 +28,10 @@ def commit() -> str:
     """Return the hash of the current commit, or zeros."""
     asked = ["git", "rev-parse", "HEAD"]
     try:
-        found = subprocess.run(asked, capture_output=True, text=True, check=True)
+        answer = subprocess.run(asked, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "0" * 40
-    return found.stdout.strip()
+    return answer.stdout.strip()
 
 
 def base_of(commit_hash: str) -> int:
@@ -68,14 +68,14 @@ def many(seeds: Sequence[int], first: int, workers: int | None, *, digests: bool
     at = commit()
     print(f"commit {at}, seeds from {seeds[first]}, and the regressions", flush=True)
     listed = Sum()
-    for some in lead(regressions(), workers=1):
-        listed.add(some)
+    for part in lead(regressions(), workers=1):
+        listed.add(part)
     progress = Progress(first, partial(print, flush=True))
     total = Sum()
-    for some in lead(seeds[first:], workers=workers):
-        total.add(some)
+    for part in lead(seeds[first:], workers=workers):
+        total.add(part)
         progress.tell(total)
-        for seed, names in some.failed.items():
+        for seed, names in part.failed.items():
             print(f"seed {seed}: {', '.join(names)}", flush=True)
         if len(total.failed) >= FAILURES_MAX:
             print("too many failures: skipping the rest")

@@ -70,8 +70,8 @@ class Data:
             return (row for lane in self.store._rows.values() for row in lane.values())  # noqa: SLF001
         if isinstance(self.store, SteppedMemoryStore):
             return self._cells()
-        found = self.store.find([JobId(bytes.fromhex(one)) for one in ids])
-        return (row for row in found if row is not None)
+        rows = self.store.find([JobId(bytes.fromhex(job_id)) for job_id in ids])
+        return (row for row in rows if row is not None)
 
     def _cells(self) -> Iterator[Job]:
         for rows in self._cluster.rows.values():

@@ -115,19 +115,19 @@ class _Orders:
     def broken(self, events: Sequence[Event]) -> list[str]:
         """Return starts of jobs under claims that were made after a promised end."""
         claimed = {
-            one.id: one.attempt
-            for one in events
-            if one.f == "claim" and one.t <= self.promised.get(one.id, (0, 0))[1]
+            event.id: event.attempt
+            for event in events
+            if event.f == "claim" and event.t <= self.promised.get(event.id, (0, 0))[1]
         }
-        found = []
+        faults = []
         for event in events:
             if event.f != "start" or event.id not in self.promised:
                 continue
             fence, promised_us = self.promised[event.id]
             is_retried = any(us <= event.t for us in self.retried_us[event.id])
             if event.attempt > max(fence, claimed.get(event.id, 0)) and not is_retried:
-                found.append(f"{event.id} at {event.t}, after {promised_us}")
-        return found
+                faults.append(f"{event.id} at {event.t}, after {promised_us}")
+        return faults
 
 
 def in_vain(
@@ -138,8 +138,10 @@ def in_vain(
     A claim is one only after another such worker has moved the job: under a later fence, since a
     machine that is suspended may report an earlier claim after that.
     """
-    of_job = {one.id: needs[int(one.note)] for one in events if one.f == "enqueue" and one.note}
-    found: list[str] = []
+    of_job = {
+        event.id: needs[int(event.note)] for event in events if event.f == "enqueue" and event.note
+    }
+    faults: list[str] = []
     moved: dict[str, int] = {}  # under which fence
     for event in events:
         version = versions.get(event.proc)
@@ -152,8 +154,8 @@ def in_vain(
             event.f == "claim" and event.type == "ok" and not event.note
             and event.attempt > moved.get(event.id, event.attempt)
         ):  # fmt: skip
-            found.append(told)
-    return found
+            faults.append(told)
+    return faults
 
 
 def live(
@@ -185,14 +187,14 @@ def live(
         for _ in range(scenario.calls):
             task, codec = ("work", "fresh")[tape.pick(2)], (0, CODEC)[tape.pick(2)]
             first = JSON_FIRST if codec else b""
-            some = [next(numbers) for _ in range(1 + tape.pick(2))]
-            bodies = [call_of(tape, number) for number in some]
+            batch = [next(numbers) for _ in range(1 + tape.pick(2))]
+            bodies = [call_of(tape, number) for number in batch]
             key = TaskKey(task, codec)
-            if some[0] % LONGER_EVERY == 0:
+            if batch[0] % LONGER_EVERY == 0:
                 bodies = list(map(_longer, bodies))
-            if some[0] % LONGER_EVERY == 0 and task in OLD:
+            if batch[0] % LONGER_EVERY == 0 and task in OLD:
                 key = key._replace(refused=_REFUSE, until_us=sys.maxsize)
-            needs.update(dict.fromkeys(some, key.text))
+            needs.update(dict.fromkeys(batch, key.text))
             bodies = [first + body for body in bodies]
             ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
             due_us = world.now_us + ahead_us if ahead_us else None
@@ -203,10 +205,10 @@ def live(
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 
     def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
-        found = {
+        verdicts = {
             "in vain": in_vain(diary.events, needs, towns[0].version_of),
             "after its end": orders.broken(diary.events),
         }
-        faults |= {verdict: stories for verdict, stories in found.items() if stories}
+        faults |= {verdict: stories for verdict, stories in verdicts.items() if stories}
 
     return lived(world, scenario, data, begin, seed=seed, judge=judge)

@@ -123,7 +123,7 @@ class _Drawing:
                 {
                     name: (
                         self._step(can_undo=True),
-                        *(one for one in names[:place] if tape.pick(2)),
+                        *(need for need in names[:place] if tape.pick(2)),
                     )
                     for place, name in enumerate(names)
                 }
@@ -195,7 +195,7 @@ def live(  # noqa: C901  (its nested functions are counted as its own)
                         _signal_all(queues, start)
 
     def close(town: Town, queues: Queues) -> None:
-        while not (world.is_healed and all(one.is_dead for one in ledger.starters)):
+        while not (world.is_healed and all(starter.is_dead for starter in ledger.starters)):
             world.sleep(SECOND_US)
         for start in ledger.starts:
             town.insist(partial(workflow.send, queues.engine, start, again=True))
@@ -209,8 +209,8 @@ def live(  # noqa: C901  (its nested functions are counted as its own)
 
     def judge(_diary: RunLog, faults: dict[str, list[str]]) -> None:
         faults.pop("wrong", None)  # steps give another value each time
-        waits = {one.id.hex() for one in _waits(ledger)}
-        faults["phantom"] = [one for one in faults.get("phantom", ()) if one not in waits]
+        waits = {wait.id.hex() for wait in _waits(ledger)}
+        faults["phantom"] = [job for job in faults.get("phantom", ()) if job not in waits]
         faults |= _judged(ledger, data)
         for verdict in [verdict for verdict, stories in faults.items() if not stories]:
             del faults[verdict]
@@ -295,46 +295,46 @@ def _waits(ledger: _Ledger) -> Iterator[Any]:
 
 def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
     """Compare the inputs of handlers with the store after the run."""
-    found: dict[str, list[str]] = {verdict: [] for verdict in FLOW_VERDICTS}
+    faults: dict[str, list[str]] = {verdict: [] for verdict in FLOW_VERDICTS}
     ran: dict[JobId, list[_Ran]] = {}
-    for one in ledger.ran:
-        ran.setdefault(one.job, []).append(one)
+    for run in ledger.ran:
+        ran.setdefault(run.job, []).append(run)
     for start in ledger.starts:
         ends, dead = _ends(data.store, start), _dead(data.store, start)
         flow = start.flow.hex()
         if not _is_over(data.store, start):
             missing = sorted(set(range(len(start.jobs))) - ends.keys())
-            found["not ended"].append(f"{flow}: {missing}")
+            faults["not ended"].append(f"{flow}: {missing}")
         for step, end in ends.items():
             kept = results.read(data.store, start.jobs[step].id)
             if end.is_final and (
                 kept is None or (kept.state, kept.value, kept.error) != (*_told(end),)
             ):
-                found["told apart"].append(f"{flow} {step}: {end} and {kept}")
-        found["too early"] += [
+                faults["told apart"].append(f"{flow} {step}: {end} and {kept}")
+        faults["too early"] += [
             f"{flow}: {job.id.hex()}, which waits for {ledger.awaited[job.id].hex()}"
             for job in start.jobs
             if job.id in ledger.awaited
-            for one in ran.get(job.id, ())
-            if not _had_succeeded(ledger, ledger.awaited[job.id], one.place)
+            for run in ran.get(job.id, ())
+            if not _had_succeeded(ledger, ledger.awaited[job.id], run.place)
         ]
         for step, node in enumerate(start.layout.nodes):
             needs = set(node.needs())
             if needs & dead or not needs <= ends.keys():
                 continue  # what it was given may have been told of the death
             has_run = start.jobs[step].id in ran
-            found["undone wrongly"] += _undone_wrongly(start, step, ends, has_run=has_run)
-            for one in ran.get(start.jobs[step].id, ()):
-                told = f"{flow} {step}, given {one.given}"
-                found["too early"] += [
+            faults["undone wrongly"] += _undone_wrongly(start, step, ends, has_run=has_run)
+            for run in ran.get(start.jobs[step].id, ()):
+                told = f"{flow} {step}, given {run.given}"
+                faults["too early"] += [
                     f"{told}: {need} ended as {ends[need]}"
                     for need in needs
-                    if not _had_given(ledger, start, need, ends[need], one.place)
+                    if not _had_given(ledger, start, need, ends[need], run.place)
                 ]
                 is_told = node.unless is not None and not node.undoes
-                if not is_told and _given(start, node, ends) != list(one.given):
-                    found["given wrongly"].append(f"{told}: {_given(start, node, ends)}")
-    return found
+                if not is_told and _given(start, node, ends) != list(run.given):
+                    faults["given wrongly"].append(f"{told}: {_given(start, node, ends)}")
+    return faults
 
 
 def _undone_wrongly(start: Start, step: int, ends: dict[int, End], *, has_run: bool) -> list[str]:
@@ -371,7 +371,9 @@ def _had_succeeded(ledger: _Ledger, job: JobId, place: int) -> bool:
 def _given(start: Start, node: Node, ends: dict[int, End]) -> list[Any]:
     """Return the expected input of a step."""
     values = [evaluate(start.layout, value, ends) for value in node.given]
-    return ["nothing" if isinstance(one, Failure) else decode(one.encode(), Any) for one in values]
+    return [
+        "nothing" if isinstance(value, Failure) else decode(value.encode(), Any) for value in values
+    ]
 
 
 def _dead(store: Store, start: Start) -> set[int]:

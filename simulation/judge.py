@@ -113,16 +113,16 @@ def _beside(events: Sequence[Event]) -> list[str]:
             stored[event.id] = min(event.t, stored.get(event.id, event.t))
         elif event.f == "settle" and event.type == "invoke":
             over[event.id] = min(event.t, over.get(event.id, event.t))
-    found = []
+    faults = []
     for key in set(keys.values()):
         jobs = sorted((job for job in stored if keys[job] == key), key=lambda job: asked[job])
         alive_us, last = 0, ""
         for job in jobs:
             if asked[job] > stored.get(last, 0) and stored[job] < alive_us:
-                found.append(f"{key}: {job} beside {last}")
+                faults.append(f"{key}: {job} beside {last}")
             if over.get(job, FOREVER_US) > alive_us:
                 alive_us, last = over.get(job, FOREVER_US), job
-    return found
+    return faults
 
 
 def number_in(event: Event) -> int:
@@ -136,5 +136,5 @@ def _key_in(event: Event) -> str:
 
 def _recorded_twice(events: Sequence[Event], recorded: Sequence[Recorded]) -> list[str]:
     revived = {event.id for event in events if event.f == "carry"}
-    ends = Counter(one.job for one in recorded if one.outcome in ENDINGS)
+    ends = Counter(record.job for record in recorded if record.outcome in ENDINGS)
     return [job for job, count in ends.items() if count > 1 and job not in revived]

@@ -77,16 +77,16 @@ def lived(
         try:
             begin(town)
             is_drained = lead(world, scenario.lasts_us, lambda: _has_ended(town, data, diary))
-            found = judged(data, diary, scenario)
+            judgement = judged(data, diary, scenario)
             if not is_drained:
-                found.faults.setdefault("stalled", []).append(stalled(data, diary))
-            judge(diary, found.faults)
+                judgement.faults.setdefault("stalled", []).append(stalled(data, diary))
+            judge(diary, judgement.faults)
         except Endless:
-            found = Judged({}, {"endless": ["The run takes too many steps."]})
+            judgement = Judged({}, {"endless": ["The run takes too many steps."]})
         finally:
             world.close()
             data.close()
-    return told_of(world, found.counts, found.faults, seed=seed, lasts_us=scenario.lasts_us)
+    return told_of(world, judgement.counts, judgement.faults, seed=seed, lasts_us=scenario.lasts_us)
 
 
 def told_of(

@@ -102,7 +102,7 @@ class _LimitedShop(Shop):
     def _look(self) -> None:
         """Count for each limit the jobs that run under valid claims."""
         now_us = self._seen_by.now_us
-        running = {one.job_id.hex() for one, who in self._running.items() if not who.is_dead}
+        running = {claim.job_id.hex() for claim, who in self._running.items() if not who.is_dead}
         count: dict[str, list[str]] = {}
         for row in self._data.rows(running):
             is_held = row.at_us > now_us and not row.outcome
@@ -147,8 +147,8 @@ def live(
             town.versions = [version._replace(has=HAS) for version in town.versions]
         for name, capacity in CAPACITIES.items():
             semaphore.define(data.store, name, capacity, ids=SeededIds(f"{seed}/{name}"))
-        for name, one in RATES.items():
-            rate.define(data.store, name, one, ids=SeededIds(f"{seed}/{name}"))
+        for name, limit in RATES.items():
+            rate.define(data.store, name, limit, ids=SeededIds(f"{seed}/{name}"))
         for _ in range(scenario.producers):
             town.start_person("caller", call)
         if scenario.has_operator:
@@ -175,12 +175,12 @@ def live(
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 
     def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
-        found = {
+        verdicts = {
             "over capacity": shops[0].faults,
             "over rate": over_rate(watch.taken, watch.blurred),
             "over resources": shops[0].overfull,
             "too soon": too_soon(watch.taken, closings(diary.events, shops[0].said)),
         }
-        faults |= {verdict: stories for verdict, stories in found.items() if stories}
+        faults |= {verdict: stories for verdict, stories in verdicts.items() if stories}
 
     return lived(world, scenario, data, begin, seed=seed, judge=judge, open_shop=open_shop)

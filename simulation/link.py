@@ -98,12 +98,12 @@ class Link:
         """Execute a call, and just before it those that overtake it."""
         if self._pending:
             fiber = self._world.fiber
-            for one in [one for one in self._pending if one.fiber is fiber]:
-                if one.skips:
-                    one.skips -= 1
+            for late in [late for late in self._pending if late.fiber is fiber]:
+                if late.skips:
+                    late.skips -= 1
                 else:
-                    self._pending.remove(one)
-                    one.land()
+                    self._pending.remove(late)
+                    late.land()
         return apply()
 
     def _befall(

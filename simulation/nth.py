@@ -38,9 +38,9 @@ def played(script: str, kind: Kind, planned: dict[int, Fault]) -> Life:
     """Run a script in which some calls fail."""
     world = World(Tape(0, ()))
     world.planned = planned
-    one = SCRIPTS[script]
-    scenario = one.scenario(is_stepped=kind == "steps")
-    return lived(world, scenario, Data(world, kind), one.begin, seed=0)
+    chosen = SCRIPTS[script]
+    scenario = chosen.scenario(is_stepped=kind == "steps")
+    return lived(world, scenario, Data(world, kind), chosen.begin, seed=0)
 
 
 def points(script: str, kind: Kind, ways: Sequence[Fault] = WAYS) -> Iterator[Point]:
@@ -70,10 +70,10 @@ def every(scripts: Sequence[str], kinds: Sequence[Kind], *, processes: int | Non
     counts: Counter[str] = Counter()
     wrong = 0
     with context.Pool(processes or os.cpu_count(), initializer=quieten) as pool:
-        some = [point for script in scripts for kind in kinds for point in points(script, kind)]
-        chunks = [some[start : start + 20] for start in range(0, len(some), 20)]
-        for found in pool.imap_unordered(failed, chunks):
-            for point, faults in found:
+        plan = [point for script in scripts for kind in kinds for point in points(script, kind)]
+        chunks = [plan[start : start + 20] for start in range(0, len(plan), 20)]
+        for answer in pool.imap_unordered(failed, chunks):
+            for point, faults in answer:
                 counts[point.kind] += 1
                 wrong += bool(faults)
                 for verdict, story in faults.items():

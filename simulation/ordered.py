@@ -104,8 +104,8 @@ def live(
     def call(town: Town, queues: Queues) -> None:
         for _ in range(scenario.calls):
             key = KEYS[tape.pick(len(KEYS))]
-            some = [next(numbers) for _ in range(1 + tape.pick(2))]
-            for number in some:
+            batch = [next(numbers) for _ in range(1 + tape.pick(2))]
+            for number in batch:
                 shops[0].key_of[number] = key
                 shops[0].before[number] = tuple(returned[key])
             opts = CallOptions(order=OrderPlace(key, skips=True)).to_bytes()
@@ -113,7 +113,7 @@ def live(
             due_us = world.now_us + ahead_us if ahead_us else None
             priority = PRIORITIES[tape.pick(len(PRIORITIES))]
             tenant = TENANTS[tape.pick(len(TENANTS))]
-            bodies = [call_of(tape, number) for number in some]
+            bodies = [call_of(tape, number) for number in batch]
             ids = queues.engine.ids.many(len(bodies), world.now_us)
             request = EnqueueRequest(
                 QUEUE, "work", 0, bodies, due_us, priority, tenant, opts, job_ids=ids

@@ -80,7 +80,7 @@ class Watch:
                     if semaphore_of(name) in RATES:
                         counts[name] = counts.get(name, 0) + 1
             taken = [Taken(written_us[name], name, worker, n) for name, n in counts.items()]
-            self.taken += [one for one in taken if one.at_us != NOT_JUDGED]
+            self.taken += [take for take in taken if take.at_us != NOT_JUDGED]
             return claimed
 
         store.commit, store.claim = watched_commit, watched_claim
@@ -98,30 +98,30 @@ def over_rate(taken: Sequence[Taken], blurred: Sequence[tuple[int, str]] = ()) -
     taken before and after.
     """
     faults: list[str] = []
-    for name in sorted({one.limit for one in taken}):
-        clear = sorted(one for one in taken if one.limit == name)
+    for name in sorted({take.limit for take in taken}):
+        clear = sorted(take for take in taken if take.limit == name)
         for at_us in sorted(us for us, limit in blurred if limit == name):
-            faults += _over_in([one for one in clear if one.at_us < at_us - UNDER_WAY_US])
-            clear = [one for one in clear if one.at_us > at_us + UNDER_WAY_US]
+            faults += _over_in([take for take in clear if take.at_us < at_us - UNDER_WAY_US])
+            clear = [take for take in clear if take.at_us > at_us + UNDER_WAY_US]
         faults += _over_in(clear)
     return faults
 
 
-def _over_in(some: Sequence[Taken]) -> Iterator[str]:
-    """Return where one limit was exceeded; `some` is in order."""
-    for place, first in enumerate(some):
+def _over_in(taken: Sequence[Taken]) -> Iterator[str]:
+    """Return where one limit was exceeded; `taken` is in order."""
+    for place, first in enumerate(taken):
         rate = RATES[semaphore_of(first.limit)]
         jobs = 0
-        for one in some[place:]:
-            span_us = one.at_us - first.at_us
+        for take in taken[place:]:
+            span_us = take.at_us - first.at_us
             if not rate.burst and span_us >= rate.per_us:
                 break
-            jobs += one.jobs
+            jobs += take.jobs
             most = rate.count
             if rate.burst:
                 most = rate.burst + span_us * rate.count // rate.per_us
             if jobs > most:
-                yield f"{first.limit}: {jobs} jobs from {first} to {one}"
+                yield f"{first.limit}: {jobs} jobs from {first} to {take}"
                 break
 
 
@@ -141,15 +141,15 @@ def closings(events: Sequence[Event], said: Mapping[Claim, Sequence[str]]) -> li
     """
     named = {(claim.job_id.hex(), claim.fence): limits for claim, limits in said.items()}
     decided: dict[tuple[str, int], Event] = {}
-    found = []
+    closings = []
     for event in events:
         claim = (event.id, event.attempt)
         if claim not in named or event.f not in {"release", "settle"}:
             continue
         first = decided.setdefault(claim, event)
         if event.type == "ok" and (event.f, event.at) == ("release", first.at):
-            found.append(Closing(named[claim], event.t, event.at))
-    return found
+            closings.append(Closing(named[claim], event.t, event.at))
+    return closings
 
 
 def too_soon(taken: Sequence[Taken], closed: Sequence[Closing]) -> list[str]:
@@ -158,9 +158,9 @@ def too_soon(taken: Sequence[Taken], closed: Sequence[Closing]) -> list[str]:
     Not of what was taken when its worker may have taken the time for that of the opening.
     """
     return [
-        f"{one} though it was closed: {closing}"
+        f"{take} though it was closed: {closing}"
         for closing in closed
-        for one in taken
-        if one.limit in closing.limits
-        and closing.since_us < one.at_us < closing.until_us - EARLY_US_MAX
+        for take in taken
+        if take.limit in closing.limits
+        and closing.since_us < take.at_us < closing.until_us - EARLY_US_MAX
     ]

@@ -267,8 +267,8 @@ class Town:
         """Start a worker."""
         process = self._process("worker")
         newest = len(self.versions) - 1
-        some = self.world.tape.pick(newest + 1) if newest and not self.world.is_healed else newest
-        self.version_of[process.name] = self.versions[some]
+        pick = self.world.tape.pick(newest + 1) if newest and not self.world.is_healed else newest
+        self.version_of[process.name] = self.versions[pick]
         self.world.spawn(process, process.name, self._work, process)
         return process
 

@@ -105,18 +105,18 @@ def live(
         while world.now_us < until_us:
             world.sleep(SECOND_US)
             town.insist(lambda: scheduler.advance_all(queues))
-        found = scheduler.find(queues.engine, NAME)
-        ledger.seed, ledger.timing = found.seed, found.timing
-        ledger.began_us = found.timing.start_us
-        ledger.stored, ledger.skipped = found.stored, found.skipped
-        ledger.through_us, ledger.held_us = found.through_us, found.held_us
+        schedule = scheduler.find(queues.engine, NAME)
+        ledger.seed, ledger.timing = schedule.seed, schedule.timing
+        ledger.began_us = schedule.timing.start_us
+        ledger.stored, ledger.skipped = schedule.stored, schedule.skipped
+        ledger.through_us, ledger.held_us = schedule.through_us, schedule.held_us
         ledger.ended_us = world.now_us
         town.insist(lambda: scheduler.pause(queues, NAME))
 
     def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
         faults.pop("doubled", None)
-        found = _judged(ledger, diary)
-        faults.update({verdict: told for verdict, told in found.items() if told})
+        verdicts = _judged(ledger, diary)
+        faults.update({verdict: told for verdict, told in verdicts.items() if told})
 
     return lived(world, scenario, data, begin, seed=seed, judge=judge)
 
@@ -136,14 +136,14 @@ def _judged(ledger: _Ledger, diary: RunLog) -> Mapping[str, list[str]]:
         left_out = _uncounted(ledger, len(there & set(named)))
     else:
         left_out = [
-            f"{one} at {us}"
-            for one, us in named.items()
-            if us <= ledger.ended_us and one not in there
+            f"{job} at {us}"
+            for job, us in named.items()
+            if us <= ledger.ended_us and job not in there
         ]
     return {
         "beside its time": sorted(born - set(named)),
         "left out": left_out,
-        "overlapping": _overlapping(ledger, diary, [one for one in named if one in there]),
+        "overlapping": _overlapping(ledger, diary, [job for job in named if job in there]),
     }
 
 

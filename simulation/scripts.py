@@ -94,8 +94,8 @@ def on_one(change: Callable[[Town, Queues, JobId], object], *, wait_us: int, too
 
     def act(town: Town, queues: Queues) -> None:
         now_us = town.world.now_us
-        one = calls("done", took_us=took_us, ahead_us=3 * SECOND_US, now_us=now_us)
-        for job_id in town.put(queues, one):
+        requests = calls("done", took_us=took_us, ahead_us=3 * SECOND_US, now_us=now_us)
+        for job_id in town.put(queues, requests):
             town.world.sleep(wait_us)
             town.insist(lambda job_id=job_id: change(town, queues, job_id))  # type: ignore[misc]
 
@@ -157,11 +157,11 @@ SCRIPTS: Mapping[str, Script] = {
     "replaced": Script(unique("replace")),
     "brought forward": Script(unique("earliest")),
     "cancelled": Script(
-        on_one(lambda _town, queues, one: queues.cancel(one), wait_us=3_500_000, took_us=LONG_US)
+        on_one(lambda _town, queues, job: queues.cancel(job), wait_us=3_500_000, took_us=LONG_US)
     ),
     "carried": Script(
         on_one(
-            lambda _town, queues, one: queues.change(one, priority=9),
+            lambda _town, queues, job: queues.change(job, priority=9),
             wait_us=SECOND_US,
             took_us=SHORT_US,
         ),

@@ -498,9 +498,9 @@ def _judged(
 
     A function whose caller died in its call may begin when nobody sends signals any more.
     """
-    found: dict[str, list[str]] = {verdict: [] for verdict in SUSPENDED_VERDICTS}
-    found["done again"] = ledger.again
-    found["flipped"] = [
+    faults: dict[str, list[str]] = {verdict: [] for verdict in SUSPENDED_VERDICTS}
+    faults["done again"] = ledger.again
+    faults["flipped"] = [
         f"{job}: call {number} gave {', '.join(values)}"
         for (job, _, number), values in ledger.seen.items()
         if len(values) > 1
@@ -510,7 +510,7 @@ def _judged(
         state = _state_of(data, job_id)
         if not state:
             if job_id.hex() in acknowledged:
-                found["left behind"].append(job_id.hex())
+                faults["left behind"].append(job_id.hex())
             continue
         sources = [
             entry.head.source
@@ -518,10 +518,10 @@ def _judged(
             if entry.head.kind == "signal" and entry.head.source
         ]
         if len(set(sources)) < len(sources):
-            found["taken twice"].append(f"{job_id.hex()}: {sources}")
-        found["undone wrongly"] += _undone_wrongly(ledger, job_id, entries, state)
-        found["undone in disorder"] += _disorder(ledger, job_id, entries)
-    return found
+            faults["taken twice"].append(f"{job_id.hex()}: {sources}")
+        faults["undone wrongly"] += _undone_wrongly(ledger, job_id, entries, state)
+        faults["undone in disorder"] += _disorder(ledger, job_id, entries)
+    return faults
 
 
 def _misread(ledger: _Ledger, data: Data, diary: RunLog) -> list[str]:

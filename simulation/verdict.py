@@ -50,11 +50,11 @@ def judged(data: Data, diary: RunLog, scenario: Scenario) -> Judged:
         elif not is_kept and finals[job] == Final("done"):  # ended, but its row still exists
             finals[job] = Final("done", number_in(event))
     recorded = [
-        Recorded(one.job, one.fence, one.outcome)
-        for one in attempts(data.store, QUEUE, scenario.settings.shards)
+        Recorded(attempt.job, attempt.fence, attempt.outcome)
+        for attempt in attempts(data.store, QUEUE, scenario.settings.shards)
     ]
     report = judge(diary.events, finals, recorded, prefetch=PREFETCH)
-    faults = {verdict: list(found) for verdict, found in report.faults.items() if found}
+    faults = {verdict: list(stories) for verdict, stories in report.faults.items() if stories}
     if scenario.settings.is_once:
         twice = _twice(diary)
         if twice:

@@ -139,8 +139,8 @@ class SteppedClient(SteppedMemoryStore):
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Pass on; see that no commit is refused that was applied."""
         held = super().commit(partition, writes)
-        mine = [one for one in self._steps.written if one is writes]
-        self._steps.written = [one for one in self._steps.written if one is not writes]
+        mine = [written for written in self._steps.written if written is writes]
+        self._steps.written = [written for written in self._steps.written if written is not writes]
         if mine and not held:
             self._link.deny(f"a commit to {partition} was refused")
         return held
@@ -152,9 +152,9 @@ class SteppedClient(SteppedMemoryStore):
             for job, _ in self._cluster.rows.get(lane, {}).values()
         )
 
-    def _status(self, change: Change, found: Found | None, *, is_unsure: bool) -> WriteStatus:
-        status = super()._status(change, found, is_unsure=is_unsure)
-        if status is WriteStatus.HELD and found is None:
+    def _status(self, change: Change, row: Found | None, *, is_unsure: bool) -> WriteStatus:
+        status = super()._status(change, row, is_unsure=is_unsure)
+        if status is WriteStatus.HELD and row is None:
             self.presumed.add((change.key[1], change.token))
         return status
 

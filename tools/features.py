@@ -35,22 +35,22 @@ Shown = Mapping[str, Mapping[str, Sequence[str]]]
 def features() -> dict[str, str]:
     """Return the names of the features that exist, by their ids."""
     text = FEATURES.read_text(encoding="utf-8").partition("\n## Not yet")[0]
-    return {found[1]: found[2] for found in _ROW.finditer(text)}
+    return {row[1]: row[2] for row in _ROW.finditer(text)}
 
 
 def cited_in(source: str) -> Iterator[tuple[str, str]]:
     """Yield each id that a module cites, and the test that does: empty for the whole module."""
     lines = source.splitlines()
-    if lines and (found := _MODULE.search(lines[0])):
-        yield from ((feature, WHOLE) for feature in _split(found[1]))
+    if lines and (match := _MODULE.search(lines[0])):
+        yield from ((feature, WHOLE) for feature in _split(match[1]))
     test, indent = WHOLE, 0
     for line in lines:
-        if (found := _FUNCTION.match(line)) and (not test or len(found[1]) <= indent):
-            test, indent = found[2] if found[2].startswith("test_") else WHOLE, len(found[1])
-        elif test and (found := _COMMENT.match(line)):
-            yield from ((feature, test) for feature in _split(found[1]))
-        elif found := _NAMED.match(line):
-            yield from ((feature, found[1]) for feature in _split(found[2]))
+        if (match := _FUNCTION.match(line)) and (not test or len(match[1]) <= indent):
+            test, indent = match[2] if match[2].startswith("test_") else WHOLE, len(match[1])
+        elif test and (match := _COMMENT.match(line)):
+            yield from ((feature, test) for feature in _split(match[1]))
+        elif match := _NAMED.match(line):
+            yield from ((feature, match[1]) for feature in _split(match[2]))
 
 
 def _split(ids: str) -> list[str]:
@@ -59,14 +59,14 @@ def _split(ids: str) -> list[str]:
 
 def shown() -> Shown:
     """Read which tests and programs show which feature."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    tests: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             module = path.relative_to(ROOT).as_posix()
             for feature, test in cited_in(path.read_text(encoding="utf-8")):
-                if test not in found[feature][module]:
-                    found[feature][module].append(test)
-    return found
+                if test not in tests[feature][module]:
+                    tests[feature][module].append(test)
+    return tests
 
 
 def rendered() -> str:

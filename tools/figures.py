@@ -55,14 +55,14 @@ class Recorded:
 
     def value(self, row: str, side: str, measure: str) -> float | None:
         """Return the median of a measure."""
-        found = self.side(row, side, measure)
-        return found["median"] if found else None
+        measured = self.side(row, side, measure)
+        return measured["median"] if measured else None
 
     def _of(self, row: str, *names: str) -> Measured | None:
-        found: Any = self._found["rows"].get(row, {})
+        measured: Any = self._found["rows"].get(row, {})
         for name in names:
-            found = found.get(name, {})
-        return found or None
+            measured = measured.get(name, {})
+        return measured or None
 
 
 def rounded(value: float) -> str:
@@ -73,10 +73,10 @@ def rounded(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _ratio(found: Measured | None) -> str:
-    if not found:
+def _ratio(measured: Measured | None) -> str:
+    if not measured:
         return ""
-    return f"{found['median']:.2g} ({found['min']:.2g} to {found['max']:.2g})"
+    return f"{measured['median']:.2g} ({measured['min']:.2g} to {measured['max']:.2g})"
 
 
 def _cell(value: float | None, unit: str = "") -> str:
@@ -135,20 +135,20 @@ CASSANDRA: Final = (
 )
 
 
-def drains(found: Recorded) -> str:
+def drains(recorded: Recorded) -> str:
     """Return the table of drains."""
     heads = ["one worker", "synchronous", "jobs/s", "processor, µs a job", "of the raw loop"]
     rows = [
-        [title, way, _cell(rate), _cell(found.value(row, "ours", "cpu_us")),
-         _ratio(found.ratio(row, "raw", "per_s"))]
+        [title, way, _cell(rate), _cell(recorded.value(row, "ours", "cpu_us")),
+         _ratio(recorded.ratio(row, "raw", "per_s"))]
         for row, title, way in DRAINS
-        if (rate := found.value(row, "ours", "per_s")) is not None
+        if (rate := recorded.value(row, "ours", "per_s")) is not None
     ]  # fmt: skip
     rows += [
         [f"Huey, {_workers(side)}, without results", f"`{side.rpartition(' ')[2]}`",
-         _cell(rate), _cell(found.value("default", side, "cpu_us")), ""]
+         _cell(rate), _cell(recorded.value("default", side, "cpu_us")), ""]
         for side in HUEYS
-        if (rate := found.value("default", side, "per_s")) is not None
+        if (rate := recorded.value("default", side, "per_s")) is not None
     ]  # fmt: skip
     return _table(heads, rows)
 
@@ -157,56 +157,56 @@ def _workers(side: str) -> str:
     return "1 worker" if " 1w " in side else "4 workers"
 
 
-def enqueues(found: Recorded) -> str:
+def enqueues(recorded: Recorded) -> str:
     """Return the table of enqueues."""
     heads = ["", "jobs/s", "processor, µs a job", "of raw inserts", "Huey, jobs/s"]
     rows = [
-        [title, _cell(rate), _cell(found.value(row, "ours", "cpu_us")),
-         _ratio(found.ratio(row, "raw", "per_s")), _cell(found.value(row, "huey", "per_s"))]
+        [title, _cell(rate), _cell(recorded.value(row, "ours", "cpu_us")),
+         _ratio(recorded.ratio(row, "raw", "per_s")), _cell(recorded.value(row, "huey", "per_s"))]
         for row, title in ENQUEUES
-        if (rate := found.value(row, "ours", "per_s")) is not None
+        if (rate := recorded.value(row, "ours", "per_s")) is not None
     ]  # fmt: skip
     return _table(heads, rows)
 
 
-def latencies(found: Recorded) -> str:
+def latencies(recorded: Recorded) -> str:
     """Return the table of latencies."""
     heads = ["", "p50", "p99", "early", "processor of the worker, µs a job"]
     rows = [
-        [title, _cell(p50, " ms"), _cell(found.value(row, side, "p99_ms"), " ms"),
-         _cell(found.value(row, side, "early")), _cell(found.value(row, side, "cpu_us"))]
+        [title, _cell(p50, " ms"), _cell(recorded.value(row, side, "p99_ms"), " ms"),
+         _cell(recorded.value(row, side, "early")), _cell(recorded.value(row, side, "cpu_us"))]
         for row, side, title in LATENCIES
-        if (p50 := found.value(row, side, "p50_ms")) is not None
+        if (p50 := recorded.value(row, side, "p50_ms")) is not None
     ]  # fmt: skip
     return _table(heads, rows)
 
 
-def backlogs(found: Recorded) -> list[tuple[int, float]]:
+def backlogs(recorded: Recorded) -> list[tuple[int, float]]:
     """Return the rates by the size of the backlog, smallest first."""
-    sizes = sorted(map(int, found.asked.get("backlogs", ())), reverse=True)
+    sizes = sorted(map(int, recorded.asked.get("backlogs", ())), reverse=True)
     sides = ["ours", *(f"{size:,}" for size in sizes[1:])]
-    rates = [(size, found.value("backlog", side, "per_s")) for size, side in zip(
+    rates = [(size, recorded.value("backlog", side, "per_s")) for size, side in zip(
              sizes, sides, strict=False)]  # fmt: skip
     return sorted((size, rate) for size, rate in rates if rate is not None)
 
 
-def _backlog(found: Recorded) -> str:
-    rows = [[f"{size:,}", rounded(rate)] for size, rate in backlogs(found)]
+def _backlog(recorded: Recorded) -> str:
+    rows = [[f"{size:,}", rounded(rate)] for size, rate in backlogs(recorded)]
     return _table(["jobs that wait", "jobs/s"], rows)
 
 
-def _values(found: Recorded, lines: Sequence[tuple[str, str, str, str, str]]) -> str:
+def _values(recorded: Recorded, lines: Sequence[tuple[str, str, str, str, str]]) -> str:
     rows = [
         [title, rounded(value) + unit]
         for row, side, measure, title, unit in lines
-        if (value := found.value(row, side, measure)) is not None
+        if (value := recorded.value(row, side, measure)) is not None
     ]
     return _table(["", "median"], rows)
 
 
-def _run(found: Recorded) -> str:
-    machine, asked = found.machine, found.asked
-    dates = sorted({found.date(row) for row, *_ in (*DRAINS, *LATENCIES)} - {""})
+def _run(recorded: Recorded) -> str:
+    machine, asked = recorded.machine, recorded.asked
+    dates = sorted({recorded.date(row) for row, *_ in (*DRAINS, *LATENCIES)} - {""})
     return (
         f"- Recorded on {' and '.join(dates)}: `make bench-docs`, up to"
         f" {asked['rounds']} rounds of each row, {asked['jobs']:,} jobs of each drain.\n"
@@ -215,19 +215,19 @@ def _run(found: Recorded) -> str:
     )
 
 
-def _speed(found: Recorded) -> str:
+def _speed(recorded: Recorded) -> str:
     """Return the sentence of the README."""
-    readme = found.value("readme", "ours", "per_s")
-    rate = readme or found.value("default", "ours", "per_s") or 0
+    readme = recorded.value("readme", "ours", "per_s")
+    rate = readme or recorded.value("default", "ours", "per_s") or 0
     what = "jobs a second of the application above" if readme else "no-op jobs a second"
-    single = found.value("single-full", "ours", "per_s") or 0
-    pickup = found.value("pickup-full", "ours", "p50_ms") or 0
+    single = recorded.value("single-full", "ours", "per_s") or 0
+    pickup = recorded.value("pickup-full", "ours", "p50_ms") or 0
     return (
         f"`dueline worker` runs {rounded(rate)} {what} on SQLite, with default settings"
         f" (results, history, and a flush for each commit). One process enqueues"
         f" {rounded(single)} jobs a second one by one, and an idle worker starts a job"
-        f" {pickup:.2g} ms after the call ({found.machine['cpus']} cores,"
-        f" Python {found.machine['python'].rpartition('.')[0]}).\n"
+        f" {pickup:.2g} ms after the call ({recorded.machine['cpus']} cores,"
+        f" Python {recorded.machine['python'].rpartition('.')[0]}).\n"
     )
 
 
@@ -236,16 +236,16 @@ PARTS: Final[Mapping[str, Callable[[Recorded], str]]] = {
     "enqueues": enqueues,
     "latencies": latencies,
     "backlog": _backlog,
-    "others": lambda found: _values(found, OTHERS),
-    "cassandra": lambda found: _values(found, CASSANDRA),
+    "others": lambda recorded: _values(recorded, OTHERS),
+    "cassandra": lambda recorded: _values(recorded, CASSANDRA),
     "run": _run,
     "speed": _speed,
 }
 
 
-def rendered(page: str, found: Recorded) -> str:
+def rendered(page: str, recorded: Recorded) -> str:
     """Return a page with its generated parts up to date."""
-    return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]](found)}\n{part[3]}", page)
+    return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]](recorded)}\n{part[3]}", page)
 
 
 def parts_of(page: str) -> Iterator[str]:

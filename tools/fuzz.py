@@ -40,7 +40,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         shop = Shop(f"sqlite:///{folder}/shop.db?synchronous=NORMAL")
         plan = {
-            "roles": {role: sorted(some) for role, some in ROLES.items()},
+            "roles": {role: sorted(operations) for role, operations in ROLES.items()},
             "tokens": {role: token for token, role in tokens.items()},
             "pages": [*PAGES, *shop.paths()],
             "requests": options.requests,

@@ -75,20 +75,20 @@ class Fuzz:
             try:
                 self.connection.request(method, path, body, headers)
                 answer = self.connection.getresponse()
-                found = answer.status, b"{}", dict(answer.getheaders())
+                response = answer.status, b"{}", dict(answer.getheaders())
                 if answer.headers.get_content_type() == EVENTS:  # it may never end
                     self.connection.close()
                     self.connection = HTTPConnection(self.host, timeout=60)
                 else:
-                    found = answer.status, answer.read(), dict(answer.getheaders())
+                    response = answer.status, answer.read(), dict(answer.getheaders())
                 break
             except (HTTPException, OSError):  # closed after an answer that ended early
                 self.connection.close()
                 self.connection = HTTPConnection(self.host, timeout=60)
         else:
-            found = 0, b"no answer", {}
-        self.statuses[found[0]] += 1
-        return found
+            response = 0, b"no answer", {}
+        self.statuses[response[0]] += 1
+        return response
 
     def try_operation(self, sent: Sent, roles: set[str]) -> None:
         """Send a request to the API as an admin, as another role, and without a valid token."""
@@ -118,12 +118,12 @@ class Fuzz:
 
     def _learn(self, answer: bytes) -> None:
         """Remember ids and tokens, so that later requests reach something."""
-        found = json.loads(answer)
-        some = found if isinstance(found, list) else found.get("jobs", [found])
-        for one in some[:5]:
+        learned = json.loads(answer)
+        jobs = learned if isinstance(learned, list) else learned.get("jobs", [learned])
+        for job in jobs[:5]:
             for name, known in self.known.items():
-                if isinstance(one, dict) and isinstance(one.get(name), str):
-                    known.append(one[name])
+                if isinstance(job, dict) and isinstance(job.get(name), str):
+                    known.append(job[name])
                     del known[:-KNOWN_MAX]
 
     def try_page(self, path: str, form: dict[str, str] | None) -> None:
@@ -209,11 +209,11 @@ def path_value(fuzz: Fuzz, name: str, value: str) -> str:
 
 def shortened(values: Any) -> dict[str, Any]:  # noqa: ANN401  (see above)
     """Return fields in which no wait takes long."""
-    found = dict(values)
-    wait = found.get("wait")
+    fields = dict(values)
+    wait = fields.get("wait")
     if isinstance(wait, int | float) and 0 < wait <= WAIT_S_MAX:
-        found["wait"] = 0.01
-    return found
+        fields["wait"] = 0.01
+    return fields
 
 
 def body_of(fuzz: Fuzz, value: Any) -> bytes:  # noqa: ANN401  (see above)
@@ -270,7 +270,7 @@ def fuzz_pages(fuzz: Fuzz, count: int, number: int) -> None:
 def main() -> int:
     """Run the plan on the standard input, and print figures."""
     plan = json.load(sys.stdin)
-    INCLUDED.update({role: set(some) for role, some in plan["roles"].items()})
+    INCLUDED.update({role: set(operations) for role, operations in plan["roles"].items()})
     fuzz = Fuzz(plan)
     _, raw, _ = fuzz.send(
         "GET", f"{API}/openapi.json", None, {"Authorization": f"Bearer {fuzz.tokens['admin']}"}
@@ -278,7 +278,7 @@ def main() -> int:
     described = json.loads(raw)
     validate(described)
     schema = schemathesis.openapi.from_dict(described)
-    operations = [one.ok() for one in schema.get_all_operations()]
+    operations = [operation.ok() for operation in schema.get_all_operations()]
     total, number = plan["requests"], plan["seed"]
     each = max(4, min(EACH, total // len(operations) // 2))
     while fuzz.sent < total:
@@ -290,8 +290,8 @@ def main() -> int:
     statuses = {str(status): count for status, count in sorted(fuzz.statuses.items())}
     print(json.dumps({"requests": fuzz.sent, "operations": len(operations), "roles": fuzz.asked,
                       "statuses": statuses, "faults": len(fuzz.faults)}))  # fmt: skip
-    for one in fuzz.faults[:SHOWN_MAX]:
-        print(one)
+    for fault in fuzz.faults[:SHOWN_MAX]:
+        print(fault)
     return 1 if fuzz.faults else 0
 
 

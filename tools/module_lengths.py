@@ -26,9 +26,9 @@ def long_modules(folders: Iterable[Path]) -> Iterator[str]:
 
 def main() -> None:
     """Print what is too long; exit with 1 where something is."""
-    found = list(long_modules(map(Path, sys.argv[1:])))
-    print(*found, sep="\n", end="\n" if found else "")
-    sys.exit(bool(found))
+    modules = list(long_modules(map(Path, sys.argv[1:])))
+    print(*modules, sep="\n", end="\n" if modules else "")
+    sys.exit(bool(modules))
 
 
 if __name__ == "__main__":

@@ -110,22 +110,22 @@ def bars(top: int, title: str, rows: Sequence[Bar], *, is_log: bool = False) -> 
 
 def drain() -> str:
     """Draw how many jobs a second one worker runs on SQLite, next to Huey."""
-    found = Recorded()
-    theirs = [(found.value("default", side, "per_s"), label, THEIRS) for side, label in DRAINS]
-    our = [(found.value(row, "ours", "per_s"), label, OURS) for row, label in OUR_DRAINS]
+    recorded = Recorded()
+    theirs = [(recorded.value("default", side, "per_s"), label, THEIRS) for side, label in DRAINS]
+    our = [(recorded.value(row, "ours", "per_s"), label, OURS) for row, label in OUR_DRAINS]
     rows = [
         Bar(label, rate, rounded(rate), color) for rate, label, color in (*theirs, *our) if rate
     ]
     y = 58 + 34 * len(rows)
-    note = f"No-op jobs, FULL where nothing else is said, {_machine(found, 'default')}."
+    note = f"No-op jobs, FULL where nothing else is said, {_machine(recorded, 'default')}."
     title = "Jobs a second that one worker runs, SQLite"
     return picture(y + 40, title, [*bars(36, title, rows), text(20, y + 16, note, size=14,
                    color=GREY)])  # fmt: skip
 
 
-def _machine(found: Recorded, row: str) -> str:
-    cores = "two cores" if found.machine["cpus"] == 2 else f"{found.machine['cpus']} cores"
-    return f"{cores}, {found.date(row)}"
+def _machine(recorded: Recorded, row: str) -> str:
+    cores = "two cores" if recorded.machine["cpus"] == 2 else f"{recorded.machine['cpus']} cores"
+    return f"{cores}, {recorded.date(row)}"
 
 
 class Curve(NamedTuple):
@@ -197,13 +197,13 @@ DUES: Final = (
 )
 
 
-def _curves(found: Recorded, lines: Iterable[tuple[str, str, str, str]]) -> list[Curve]:
+def _curves(recorded: Recorded, lines: Iterable[tuple[str, str, str, str]]) -> list[Curve]:
     curves = []
     for row, side, label, color in lines:
         points = [
             (value, float(part))
             for part in PERCENTILES
-            if (value := found.value(row, side, f"p{part}_ms")) is not None
+            if (value := recorded.value(row, side, f"p{part}_ms")) is not None
         ]
         if len(points) > 1:
             curves.append(Curve(label, points, color))
@@ -212,18 +212,18 @@ def _curves(found: Recorded, lines: Iterable[tuple[str, str, str, str]]) -> list
 
 def latency() -> str:
     """Draw the distribution of how soon jobs start on SQLite."""
-    found = Recorded()
+    recorded = Recorded()
     marks = [(0.1, "0.1 ms"), (1.0, "1"), (10.0, "10"), (100.0, "100"), (1000.0, "1 s")]
     soon = Axis(0.1, 1000, marks, is_log=True)
     due = Axis(0.1, 10_000, [*marks, (10_000.0, "10 s")], is_log=True)
     share = Axis(0, 100, [(0, "0"), (50, "50 %"), (99, "99 %")])
-    flush = found.machine["flush_ms"]
-    note = f"SQLite, {_machine(found, 'pickup-full')}, a flush takes {flush:.2g} ms."
+    flush = recorded.machine["flush_ms"]
+    note = f"SQLite, {_machine(recorded, 'pickup-full')}, a flush takes {flush:.2g} ms."
     pickup_title = "Started within this time after enqueue, idle queue"
     due_title = "Started within this time after the due time (early ones at the left edge)"
     parts = [
-        *plot(36, pickup_title, soon, share, _curves(found, SOONS)),
-        *plot(306, due_title, due, share, _curves(found, DUES)),
+        *plot(36, pickup_title, soon, share, _curves(recorded, SOONS)),
+        *plot(306, due_title, due, share, _curves(recorded, DUES)),
         text(20, 566, note, size=14, color=GREY),
     ]
     return picture(586, "How soon jobs start, SQLite", parts)
@@ -231,8 +231,8 @@ def latency() -> str:
 
 def backlog() -> str:
     """Draw what a backlog costs on SQLite and on Cassandra."""
-    found = Recorded()
-    rates = backlogs(found)
+    recorded = Recorded()
+    rates = backlogs(recorded)
     sizes = [float(size) for size, _ in rates]
     top = 10_000 * math.ceil(max(rate for _, rate in rates) / 10_000 * 1.1)
     across = Axis(sizes[0], sizes[-1], [(size, f"{size:,.0f}") for size in sizes], is_log=True)
@@ -240,7 +240,7 @@ def backlog() -> str:
     curve = Curve("dueline", [(float(size), rate) for size, rate in rates], OURS)
     parts = [
         *plot(36, "SQLite: jobs a second by the number of jobs that wait", across, up, [curve]),
-        text(20, 290, f"FULL, default settings, {_machine(found, 'backlog')}.", size=14,
+        text(20, 290, f"FULL, default settings, {_machine(recorded, 'backlog')}.", size=14,
              color=GREY),
         *bars(340, "Cassandra: jobs a second while a million waiting jobs are drained", MILLION),
         *bars(500, "A queue in one partition: time to read the next hundred jobs", ONE_PARTITION),

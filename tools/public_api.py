@@ -114,9 +114,9 @@ def _members(name: str, place: Place) -> Iterator[str]:
                 pass
     for base in kind.bases:
         named = base.value if isinstance(base, ast.Subscript) else base
-        found = find(place.module, named.id) if isinstance(named, ast.Name) else None
-        if found is not None and isinstance(found.node, ast.ClassDef):
-            yield from _members(name, found)
+        base_place = find(place.module, named.id) if isinstance(named, ast.Name) else None
+        if base_place is not None and isinstance(base_place.node, ast.ClassDef):
+            yield from _members(name, base_place)
 
 
 def _entry(name: str) -> Iterator[str]:
@@ -154,12 +154,12 @@ def command_line() -> Iterator[str]:
     root = typer.main.get_command(root_with())
     for words, command in [("dueline", root), *commands()]:
         yield words
-        for one in command.params:
-            if one.param_type_name == "argument":
-                yield f"{words} {usage_of(one)}"
-            elif one.name != "help":
-                default = default_of(one).strip("`")
-                yield f"{words} {flags(one).replace('`', '')}{f' = {default}' if default else ''}"
+        for param in command.params:
+            if param.param_type_name == "argument":
+                yield f"{words} {usage_of(param)}"
+            elif param.name != "help":
+                default = default_of(param).strip("`")
+                yield f"{words} {flags(param).replace('`', '')}{f' = {default}' if default else ''}"
     for code, meaning in MEANINGS.items():
         yield f"exit code {int(code)}: {meaning.replace('`', '')}"
 
@@ -198,7 +198,9 @@ def pipeline_tables() -> Iterator[str]:
     """Yield the columns of the pipeline's tables."""
     described = json.loads(source_of(REFERENCE / "tables.json"))
     for table in described["tables"]:
-        yield from (f"{table['name']}.{one['name']}: {one['type']}" for one in table["columns"])
+        yield from (
+            f"{table['name']}.{column['name']}: {column['type']}" for column in table["columns"]
+        )
 
 
 def store_tables() -> Iterator[str]:

@@ -22,10 +22,10 @@ def main() -> int:
     parser.add_argument("versions", nargs="+", metavar="VERSION")
     parser.add_argument("--workers", default="2", help="how many tests run at once")
     given = parser.parse_args()
-    found = {version: find(version) for version in given.versions}
-    for version in [one for one, python in found.items() if python is None]:
+    pythons = {version: find(version) for version in given.versions}
+    for version in [version for version, python in pythons.items() if python is None]:
         print(f"Python {version} is not installed: not tested.")
-    codes = [test(one, python, given.workers) for one, python in found.items() if python]
+    codes = [test(version, python, given.workers) for version, python in pythons.items() if python]
     return max(codes) if codes else 2
 
 

@@ -38,7 +38,7 @@ Row = Sequence[str]
 
 def rendered(page: str) -> str:
     """Return a page with its generated parts up to date."""
-    return _PART.sub(lambda found: f"{found[1]}\n{_part(found[2])}\n{found[3]}", page)
+    return _PART.sub(lambda match: f"{match[1]}\n{_part(match[2])}\n{match[3]}", page)
 
 
 def _part(name: str) -> str:
@@ -64,15 +64,15 @@ def _code(text: object) -> str:
 def commands(above: str = "dueline", group: Any = None) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  (Click's own)
     """Yield the commands by their words, in the order of `dueline --help`."""
     group = group or typer.main.get_command(root_with())
-    for name, one in group.commands.items():
-        if hasattr(one, "commands"):
-            yield from commands(f"{above} {name}", one)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(f"{above} {name}", command)
         else:
-            yield f"{above} {name}", one
+            yield f"{above} {name}", command
 
 
 def _list_of_commands() -> str:
-    rows = ([f"[`{words}`](#{_anchor(words)})", _purpose(one)] for words, one in commands())
+    rows = ([f"[`{words}`](#{_anchor(words)})", _purpose(command)] for words, command in commands())
     return _table(["command", "purpose"], rows)
 
 
@@ -85,19 +85,19 @@ def _purpose(command: Any) -> str:  # noqa: ANN401  (see above)
 
 
 def _details() -> str:
-    return "\n".join(_section(words, one) for words, one in commands())
+    return "\n".join(_section(words, command) for words, command in commands())
 
 
 def _section(words: str, command: Any) -> str:  # noqa: ANN401  (see above)
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option"]
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option"]
     usage = " ".join([words, *map(usage_of, arguments), *["[OPTIONS]"] * bool(options)])
     text, _, example = inspect.cleandoc(command.help).partition("Example: ")
     block = usage if not example else f"{usage}\n\n$ {example.strip()}"
     parts = [f"### {words}\n", f"{text.strip()}\n", f"```text\n{block}\n```\n"]
     if arguments or options:
-        rows = [[_code(usage_of(one)), "", _meaning(one)] for one in arguments]
-        rows += [[flags(one), default_of(one), _meaning(one)] for one in options]
+        rows = [[_code(usage_of(argument)), "", _meaning(argument)] for argument in arguments]
+        rows += [[flags(option), default_of(option), _meaning(option)] for option in options]
         parts.append(_table(["argument or option", "default", "meaning"], rows))
     return "\n".join(parts)
 
@@ -125,20 +125,20 @@ def default_of(option: Any) -> str:  # noqa: ANN401  (see above)
     return "" if value is None else _code(value)
 
 
-def _meaning(one: Any) -> str:  # noqa: ANN401  (see above)
-    least, most = getattr(one.type, "min", None), getattr(one.type, "max", None)
+def _meaning(parameter: Any) -> str:  # noqa: ANN401  (see above)
+    least, most = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
     if least is None:
-        return str(one.help)
+        return str(parameter.help)
     bounds = f"At least {least}." if most is None else f"{least} to {most}."
-    return f"{one.help} {bounds}"
+    return f"{parameter.help} {bounds}"
 
 
 def _global_options() -> str:
     root = typer.main.get_command(root_with())
-    options = [one for one in root.params if one.name in ("store", "app", "output")]
+    options = [option for option in root.params if option.name in ("store", "app", "output")]
     return _table(
         ["option", "default", "meaning"],
-        ([flags(one), default_of(one), _meaning(one)] for one in options),
+        ([flags(option), default_of(option), _meaning(option)] for option in options),
     )
 
 
@@ -177,14 +177,14 @@ def _options(
     """Return the table of a function's keyword arguments."""
     meanings = meanings_of(function)
     rows = []
-    for name, one in inspect.signature(function).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         if name in ("self", "function", "unknown", *skip.split()):
             continue
-        default = "required" if one.default is one.empty else _value(one.default)
+        default = "required" if parameter.default is parameter.empty else _value(parameter.default)
         if name in defaults:
             default = _value(defaults[name])
         limit = [limits.get(name, "")] if limits else []
-        rows.append([_code(name), _type(one.annotation), default, *limit, meanings[name]])
+        rows.append([_code(name), _type(parameter.annotation), default, *limit, meanings[name]])
     heads = ["option", "type", "default", *(["limits"] if limits else []), "meaning"]
     return _table(heads, rows)
 
@@ -215,15 +215,20 @@ def _queue_settings() -> str:
 def _retry() -> str:
     meanings, limits = meanings_of(Retry), limits_of(Retry)
     rows = [
-        [_code(one.name), _value(_names(one.default)), limits.get(one.name, ""), meanings[one.name]]
-        for one in fields(Retry)
+        [
+            _code(field.name),
+            _value(_names(field.default)),
+            limits.get(field.name, ""),
+            meanings[field.name],
+        ]
+        for field in fields(Retry)
     ]
     return _table(["field", "default", "limits", "meaning"], rows)
 
 
 def _names(default: object) -> object:
     if isinstance(default, tuple):
-        return tuple(one.__name__ for one in default)
+        return tuple(kind.__name__ for kind in default)
     return default
 
 
@@ -242,27 +247,27 @@ def _operations() -> str:
     described = document(OPERATIONS, server="/api/v1")
     schemas = described["components"]["schemas"]
     parts = [
-        _operation(f"{method.upper()} {path}", one, schemas)
+        _operation(f"{method.upper()} {path}", operation, schemas)
         for path, methods in described["paths"].items()
-        for method, one in methods.items()
+        for method, operation in methods.items()
     ]
     return "\n".join(parts)
 
 
-def _operation(head: str, one: Any, schemas: Mapping[str, Any]) -> str:  # noqa: ANN401  (JSON)
+def _operation(head: str, operation: Any, schemas: Mapping[str, Any]) -> str:  # noqa: ANN401  (JSON)
     rows = [
         [_code(field["name"]), field["in"], kind_of(field["schema"]), _bounds(field["schema"])]
-        for field in one["parameters"]
+        for field in operation["parameters"]
         if field["in"] != "path"
     ]
-    if body := one.get("requestBody"):
+    if body := operation.get("requestBody"):
         schema = schemas[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
         needed = schema.get("required", ())
         rows += [
             [_code(name), "body" + ", required" * (name in needed), kind_of(field), _bounds(field)]
             for name, field in schema["properties"].items()
         ]
-    text = f"### {head}\n\n{one['summary']}. {one['description']}\n"
+    text = f"### {head}\n\n{operation['summary']}. {operation['description']}\n"
     return text + ("\n" + _table(["field", "in", "type", "limits"], rows) if rows else "")
 
 
@@ -271,9 +276,9 @@ def kind_of(schema: Any) -> str:  # noqa: ANN401  (JSON)
     if "$ref" in schema:
         return schema["$ref"].rpartition("/")[2]  # type: ignore[no-any-return]  # JSON
     if "anyOf" in schema:
-        return " or ".join(kind_of(one) for one in schema["anyOf"] if one.get("type") != "null")
+        return " or ".join(kind_of(kind) for kind in schema["anyOf"] if kind.get("type") != "null")
     if "enum" in schema:
-        return ", ".join(_code(one) for one in schema["enum"])
+        return ", ".join(_code(value) for value in schema["enum"])
     kind: str = schema.get("format", schema.get("type", "any JSON"))
     return f"array of {kind_of(schema['items'])}" if schema.get("items") else kind
 
@@ -283,10 +288,10 @@ def _bounds(schema: Any) -> str:  # noqa: ANN401  (JSON)
     names = {"minimum": "at least", "maximum": "at most", "minLength": "characters, at least",
              "maxLength": "characters, at most", "minItems": "items, at least",
              "maxItems": "items, at most", "pattern": "pattern"}  # fmt: skip
-    for one in (schema, *schema.get("anyOf", ())):
-        found = [f"{words} {_code(one[name])}" for name, words in names.items() if name in one]
-        if found:
-            return "; ".join(found)
+    for kind in (schema, *schema.get("anyOf", ())):
+        bounds = [f"{words} {_code(kind[name])}" for name, words in names.items() if name in kind]
+        if bounds:
+            return "; ".join(bounds)
     return ""
 
 
@@ -302,11 +307,11 @@ def signatures(name: str) -> str:
         made = entry.__init__ if entry is Retry else entry
         lines.append(f"{attribute}{_parameters(inspect.signature(made))}")
     if isinstance(entry, type):
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for kind in entry.__mro__:
             if kind.__module__.startswith("dueline."):
-                found |= {key: one for key, one in vars(kind).items() if key not in found}
-        methods = {key: one for key, one in found.items() if _is_public(attribute, key, one)}
+                members |= {key: own for key, own in vars(kind).items() if key not in members}
+        methods = {key: own for key, own in members.items() if _is_public(attribute, key, own)}
         for key, method in methods.items():
             owner = attribute if isinstance(method, classmethod) else _owner(attribute)
             lines.append(f"{owner}.{key}{_parameters(inspect.signature(getattr(entry, key)))}")

@@ -110,7 +110,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     assert packed == package, f"The wheel differs: {sorted(packed ^ package)[:9]}"
     assert licensed, "The wheel has no licence."
     with tarfile.open(sdist) as files:
-        sent = {one.name.partition("/")[2] for one in files.getmembers() if one.isfile()}
+        sent = {member.name.partition("/")[2] for member in files.getmembers() if member.isfile()}
     unknown = sent - committed - {"PKG-INFO"}
     absent = {name for name in committed if name.startswith(("src/", "tests/", "docs/"))} - sent
     assert not unknown, f"The sdist has files that no commit has: {sorted(unknown)[:9]}"

@@ -116,10 +116,10 @@ def take(browser: Any, base: str, folder: Path) -> Iterator[str]:  # noqa: ANN40
 
 def _errors_of(page: Any) -> list[str]:  # noqa: ANN401
     """Return a list that gets the errors of a page's console as they come."""
-    found: list[str] = []
-    page.on("console", lambda one: found.append(one.text) if one.type == "error" else None)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    return found
+    errors: list[str] = []
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    return errors
 
 
 def _faults(page: Any, width: int, *, is_overview: bool) -> Iterator[str]:  # noqa: ANN401
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             server.should_exit = True
             thread.join()
         shop.app.close()
-    size = sum(one.stat().st_size for one in asked.folder.glob("*.webp"))
+    size = sum(picture.stat().st_size for picture in asked.folder.glob("*.webp"))
     if size > BYTES_MAX:
         faults.append(f"the pictures have {size:,} bytes")
     if faults:

@@ -55,12 +55,12 @@ def on_page_markdown(markdown: str, page: Page, config: Any, **_: object) -> str
 
 def paths(nav: Nav) -> list[str]:
     """List the paths of a navigation."""
-    found: list[str] = []
+    listed: list[str] = []
     for entry in nav:
         values = list(entry.values()) if isinstance(entry, dict) else [entry]
         for value in values:
-            found += paths(value) if isinstance(value, list) else [value]
-    return found
+            listed += paths(value) if isinstance(value, list) else [value]
+    return listed
 
 
 def expanded(nav: Nav, docs: Path, named: set[str]) -> Nav:
@@ -71,8 +71,8 @@ def expanded(nav: Nav, docs: Path, named: set[str]) -> Nav:
             (title, value), *_ = entry.items()
             new.append({title: expanded(value, docs, named) if isinstance(value, list) else value})
         elif entry.endswith("/*"):
-            found = sorted((docs / entry[:-2]).glob("*.md"))
-            new += [path for page in found if (path := f"{entry[:-1]}{page.name}") not in named]
+            pages = sorted((docs / entry[:-2]).glob("*.md"))
+            new += [path for page in pages if (path := f"{entry[:-1]}{page.name}") not in named]
         else:
             new.append(entry)
     return new

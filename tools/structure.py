@@ -33,14 +33,14 @@ def imports_of(graph: grimp.ImportGraph) -> Mapping[str, AbstractSet[str]]:
     """Return for each package the packages that it imports."""
     modules = sorted(graph.modules - {ROOT, f"{ROOT}.__main__"})
     packages = {module for module in modules if graph.find_children(module)}
-    found: dict[str, set[str]] = {package_of(module, packages): set() for module in modules}
+    imports: dict[str, set[str]] = {package_of(module, packages): set() for module in modules}
     for module in modules:
         own = package_of(module, packages)
         for imported in graph.find_modules_directly_imported_by(module) - {ROOT}:
             other = package_of(imported, packages)
             if other != own:
-                found[own].add(other)
-    return found
+                imports[own].add(other)
+    return imports
 
 
 def longest_chain(imports: Mapping[str, AbstractSet[str]]) -> list[str]:

@@ -83,8 +83,8 @@ def files(root: Path) -> Iterator[Path]:
     """Yield the files that are searched, in order."""
     for place in PLACES:
         path = root / place
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (file for file in found if file.suffix in SUFFIXES and file.is_file())
+        paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (file for file in paths if file.suffix in SUFFIXES and file.is_file())
 
 
 def check(root: Path, words: dict[str, str], exceptions: dict[Allowed, str]) -> list[str]:
@@ -92,13 +92,15 @@ def check(root: Path, words: dict[str, str], exceptions: dict[Allowed, str]) -> 
     problems, needed = [], set[Allowed]()
     for path in files(root):
         file = path.relative_to(root).as_posix()
-        for found in find(file, path.read_text(encoding="utf-8"), words):
-            line = Allowed(file, found.text)
+        for finding in find(file, path.read_text(encoding="utf-8"), words):
+            line = Allowed(file, finding.text)
             if line in exceptions:
                 needed.add(line)
             else:
-                where = f"{file}:{found.line}"
-                problems.append(f"{where}: {found.word!r} (say: {found.instead}): {found.text}")
+                where = f"{file}:{finding.line}"
+                problems.append(
+                    f"{where}: {finding.word!r} (say: {finding.instead}): {finding.text}"
+                )
     unused = exceptions.keys() - needed
     return problems + [
         f"{line.file}: no such line is left, drop its exception: {line.text}"

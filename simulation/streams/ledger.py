@@ -188,7 +188,7 @@ class Ledger:
         That is right for those that were said to go while it was registered: they stay then.
         """
         begin = self._begins[group].get(to.shard)
-        passed = [one for one in self.acknowledged.values() if _is_between(begin, one, to)]
+        passed = [place for place in self.acknowledged.values() if _is_between(begin, place, to)]
         if to == self._going.get(to.shard) and all(map(self.lies, passed)):
             self._begins[group][to.shard] = to
 

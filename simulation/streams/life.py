@@ -53,12 +53,14 @@ def _has_ended(town: Town, ledger: Ledger) -> bool:
 
 
 def _missing(town: Town, ledger: Ledger) -> list[str]:
-    found = ledger.waiting(town.groups)
-    if not found and not town.scenario.is_stepped:
-        found = ledger.unproduced(town.groups)
-    if not found and town.scenario.delivers:
-        found = [story for verdict, story in ledger.undelivered(town.jobs()) if verdict == "missed"]
-    return found
+    missing = ledger.waiting(town.groups)
+    if not missing and not town.scenario.is_stepped:
+        missing = ledger.unproduced(town.groups)
+    if not missing and town.scenario.delivers:
+        missing = [
+            story for verdict, story in ledger.undelivered(town.jobs()) if verdict == "missed"
+        ]
+    return missing
 
 
 def _judge(town: Town, scenario: Scenario, ledger: Ledger) -> None:

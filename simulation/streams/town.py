@@ -238,7 +238,7 @@ class Town:
     def look_after_members(self) -> None:
         """Replace members that died, and one live member by choice."""
         tape, world = self.world.tape, self.world
-        self._members = [one for one in self._members if not one[0].is_dead]
+        self._members = [member for member in self._members if not member[0].is_dead]
         missing = self.scenario.members - len(self._members)
         for _ in range(missing):
             if world.is_healed or tape.pick(4) == 0:
@@ -335,7 +335,7 @@ class Town:
     # Monitors
 
     def _look_after_monitors(self) -> None:
-        self._monitors = [one for one in self._monitors if not one.is_dead]
+        self._monitors = [monitor for monitor in self._monitors if not monitor.is_dead]
         for _ in range(self.scenario.monitors - len(self._monitors)):
             process = self._process("monitor")
             self._monitors.append(process)

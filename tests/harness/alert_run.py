@@ -74,10 +74,10 @@ class Run:
         """Step until an alert is raised, for at most a minute."""
         for _ in range(60 // STEP_S):
             self.step(enqueue, **work)
-            found = [one for one in self.raised() if one.condition.kind == kind]
-            if found:
-                assert any(found[0].condition.sentence in line for line in self.log)
-                return found[0]
+            alerts = [alert for alert in self.raised() if alert.condition.kind == kind]
+            if alerts:
+                assert any(alerts[0].condition.sentence in line for line in self.log)
+                return alerts[0]
         raise AssertionError(f"no alert of the kind {kind}: {self.raised()}")
 
     def raised(self) -> list[Alert]:

@@ -51,9 +51,9 @@ class _Swap:
         self.held.append(frame)
         if len(self.held) == 1:
             return []
-        one, other = self.held
+        first, second = self.held
         self.held = []
-        return [one._replace(stream=other.stream), other._replace(stream=one.stream)]
+        return [first._replace(stream=second.stream), second._replace(stream=first.stream)]
 
 
 class Proxy:
@@ -102,8 +102,8 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._server = socket.create_connection((node, CQL_PORT))
-        for one in (client, self._server):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for end in (client, self._server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()
         self._requests, self._answers = Frames(), Frames()
         self._rest = b""
@@ -111,10 +111,10 @@ class _Link:
             threading.Thread(target=self._run, args=[pass_on], daemon=True).start()
 
     def close(self) -> None:
-        for one in (self._client, self._server):
+        for end in (self._client, self._server):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def send(self, frames: Sequence[Frame]) -> None:
         """Send frames to the client, if its handshake is over."""

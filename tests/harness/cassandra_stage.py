@@ -150,16 +150,16 @@ class CassandraStage(Stage):
 
     def rows(self) -> list[Job]:
         """List the rows of the job that are there, stubs aside."""
-        return [one.job for one in self._found() if not one.stub]
+        return [row.job for row in self._found() if not row.stub]
 
     def _found(self) -> list[Found]:
         job_id = self.first_job().id
-        found: list[Found] = []
+        rows: list[Found] = []
         for hop, *columns, pos_us in self.session.read(*statements.places(job_id)):
             lane = type(self.first_job().lane)(*columns)
-            some = statements.some(lane, [(pos_us, job_id, hop)])
-            found += [statements.found(lane, row) for row in self.session.read(*some)]
-        return found
+            call = statements.some(lane, [(pos_us, job_id, hop)])
+            rows += [statements.found(lane, row) for row in self.session.read(*call)]
+        return rows
 
     def results(self) -> list[tuple[JobId, Outcome]]:
         """List the job's result, if it is kept."""
@@ -169,7 +169,7 @@ class CassandraStage(Stage):
 
     def is_over(self) -> bool:
         """Tell whether nothing but the dead is left, and nothing is on its way."""
-        return not any(one.stub or one.job.lane.queue == self.queue for one in self._found())
+        return not any(row.stub or row.job.lane.queue == self.queue for row in self._found())
 
     def listed(self, queue: str) -> int:
         """Count the pointers of a queue."""

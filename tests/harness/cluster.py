@@ -102,10 +102,10 @@ class Node:
         """Count a primitive; apply the late ones that are due before it."""
         with self.cluster.lock:
             self._begun += 1
-            due = [one for one in self.late if one.before <= self._begun]
-            for one in due:
-                self.late.remove(one)
-                one.land()
+            due = [write for write in self.late if write.before <= self._begun]
+            for write in due:
+                self.late.remove(write)
+                write.land()
             return self._begun
 
     # Rows
@@ -152,10 +152,10 @@ class Node:
         if not all(holds(rows.get(change.key), change) for change in changes):
             return {change.key: rows[change.key] for change in changes if change.key in rows}
         for change in changes:
-            found = rows.pop(change.key)
+            row = rows.pop(change.key)
             if change.cells is not None:
-                stub = change.stub or found.stub
-                rows[change.key] = Found(found.job._replace(**change.cells), stub)
+                stub = change.stub or row.stub
+                rows[change.key] = Found(row.job._replace(**change.cells), stub)
             if change.insert is not None:
                 self._insert_once(lane, change.insert)
         return None
@@ -163,8 +163,8 @@ class Node:
     @_primitive
     def erase(self, lane: Lane, key: Key) -> None:
         """Delete a decided row, without a condition; it may land at any time (rule P5)."""
-        found = self.cluster.rows.get(lane, {}).pop(key, None)
-        assert found is None or found.job.outcome, "a row without an outcome was erased"
+        row = self.cluster.rows.get(lane, {}).pop(key, None)
+        assert row is None or row.job.outcome, "a row without an outcome was erased"
 
     def _insert_once(self, lane: Lane, job: Job) -> None:
         """Insert a row; a repeat must have the same values (rules B3, U3)."""
@@ -235,7 +235,7 @@ class Node:
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
         """Yield `at_us` of every row of a lane, page by page."""
-        return (found.job.at_us for found in self.every(lane))
+        return (row.job.at_us for row in self.every(lane))
 
     def every(self, lane: Lane) -> Iterator[Found]:
         """Yield every row of a lane, page by page."""
@@ -301,8 +301,8 @@ class Node:
         by_shard: dict[StreamShard, list[Row]] = {}
         for row in rows:
             by_shard.setdefault(StreamShard(row.stream, row.shard), []).append(row)
-        for shard, some in by_shard.items():
-            self.append(shard, some)
+        for shard, appended in by_shard.items():
+            self.append(shard, appended)
         return [True] * len(rows)
 
     @_primitive

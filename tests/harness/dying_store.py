@@ -17,14 +17,14 @@ class Dying:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Count calls."""
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
+        method = getattr(self._store, name)
+        if not callable(method):
+            return method
 
         def call(*args: object, **more: object) -> object:
             if 0 < self._dies_at <= next(self._calls):
                 raise Died
-            answer = found(*args, **more)
+            answer = method(*args, **more)
             if 0 < self._dies_at <= next(self._calls):
                 raise Died
             return answer

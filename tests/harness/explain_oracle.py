@@ -68,7 +68,7 @@ KINDS: Final = tuple(_AXES)
 
 def situations() -> list[Situation]:
     """Return situations in which each cause meets each cause of every other kind."""
-    return [one for kind in KINDS for one in situations_of(kind)]
+    return [situation for kind in KINDS for situation in situations_of(kind)]
 
 
 def situations_of(kind: str) -> list[Situation]:
@@ -81,11 +81,11 @@ def _pairwise(axes: Mapping[str, Sequence[Any]]) -> Iterator[Situation]:
     chance = Random(46)
     names = list(axes)
     every = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
-    left = {pair for one in every for pair in combinations(one.items(), 2)}
+    left = {pair for situation in every for pair in combinations(situation.items(), 2)}
     while left:
         best = max(
             chance.sample(every, min(200, len(every))),
-            key=lambda one: sum(pair in left for pair in combinations(one.items(), 2)),
+            key=lambda situation: sum(pair in left for pair in combinations(situation.items(), 2)),
         )
         new = left.intersection(combinations(best.items(), 2))
         if new:

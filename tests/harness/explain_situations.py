@@ -228,11 +228,11 @@ class Scene:
         elif self.of.limit == "zero":
             semaphore.define(store, name, 0, ids=self.engine.ids)
         elif self.of.limit == "rate":
-            one = Rate(1, LONG_S * SECOND_US)
-            rate.define(store, name, one, ids=self.engine.ids)
+            limit = Rate(1, LONG_S * SECOND_US)
+            rate.define(store, name, limit, ids=self.engine.ids)
             meter, version = rate.read(store, name)
-            taken = rate.after_taking(meter, one, 1, now_us)
-            assert rate.write(store, name, taken, one, expect=version, ids=self.engine.ids)
+            taken = rate.after_taking(meter, limit, 1, now_us)
+            assert rate.write(store, name, taken, limit, expect=version, ids=self.engine.ids)
         elif self.of.limit == "closed":
             suspend(self.engine, [name], now_us + LONG_S * SECOND_US)
         elif self.of.limit == "quota":

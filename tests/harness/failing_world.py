@@ -70,12 +70,12 @@ class Running:
 
         A process that is frozen while it writes keeps all others from writing.
         """
-        some = [self.process.pid, *children]
+        pids = [self.process.pid, *children]
         for _ in range(1000):
-            for pid in some:
+            for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             if not _locks_for_writing(self.process.pid):
-                return some
+                return pids
             self.signal(signal.SIGCONT)
             time.sleep(TICK_S)
         raise AssertionError("it writes all the time")
@@ -148,8 +148,8 @@ class World:
         """Read what handlers wrote, or some of it."""
         path = self.folder / "notes"
         lines = path.read_text().splitlines() if path.exists() else []
-        found = [Note(*json.loads(line)) for line in lines]
-        return [one for one in found if what in ("", one.what) and tag in ("", one.tag)]
+        notes = [Note(*json.loads(line)) for line in lines]
+        return [note for note in notes if what in ("", note.what) and tag in ("", note.tag)]
 
     def row(self, job: Job[Any]) -> Row:
         """Read a job's row."""
@@ -159,8 +159,8 @@ class World:
 
     def attempts(self, job: Job[Any] | None = None) -> list[Attempt]:
         """Read the history, or a job's part of it."""
-        found = attempts(self.app.store, "default", 1)
-        return [one for one in found if job is None or one.job == job.id]
+        told = attempts(self.app.store, "default", 1)
+        return [attempt for attempt in told if job is None or attempt.job == job.id]
 
     def until(self, is_so: Callable[[], object]) -> None:
         """Wait until something is so."""
@@ -171,14 +171,14 @@ class World:
 
     def _seen(self) -> str:
         """Tell what there is to see instead of what is waited for."""
-        logs = [f"log of {one.process.pid}:\n{one.log()}" for one in self._workers]
-        notes = [f"{one.what} {one.tag} in {one.process}" for one in self.notes()]
+        logs = [f"log of {worker.process.pid}:\n{worker.log()}" for worker in self._workers]
+        notes = [f"{note.what} {note.tag} in {note.process}" for note in self.notes()]
         return "\n".join(["it never came to be", *logs, "notes:", *notes[-50:]])
 
     def until_it_serves(self, worker: Running) -> None:
         """Wait until a worker is known to be there; from then on it handles signals, too."""
         mine = f":{worker.process.pid}:"
-        self.until(lambda: any(mine in one.worker for one in present(self.app.store)))
+        self.until(lambda: any(mine in presence.worker for presence in present(self.app.store)))
 
     def until_done(self, *jobs: Job[Any]) -> None:
         """Wait until jobs are done."""
@@ -190,9 +190,9 @@ class World:
 
     def close(self) -> None:
         """Kill what is left."""
-        for one in self._workers:
-            one.process.kill()
-            one.process.wait()
+        for worker in self._workers:
+            worker.process.kill()
+            worker.process.wait()
         self.app.close()
 
 

@@ -48,4 +48,4 @@ def done_of(jobs: list[Job]) -> list[Ended]:
 
 def rows_of_each(done: list[Ended]) -> list[Row]:
     """Make the row that each would have by itself."""
-    return [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
+    return [row_of(attempt_of(ended, outcome="done", error=""), ended.job) for ended in done]

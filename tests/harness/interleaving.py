@@ -44,10 +44,10 @@ class Turns:
 
         self._main = getcurrent()
         self._acts = [greenlet(run_one) for _ in acts]
-        for one, act in zip(self._acts, acts, strict=True):  # each stops before its first step
-            one.switch(act)
+        for fiber, act in zip(self._acts, acts, strict=True):  # each stops before its first step
+            fiber.switch(act)
         present = 0
-        while not all(one.dead for one in self._acts):
+        while not all(fiber.dead for fiber in self._acts):
             if self._acts[present].dead or (not self._acts[1 - present].dead and self._choose()):
                 present = 1 - present
             self._acts[present].switch()

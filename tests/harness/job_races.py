@@ -59,10 +59,12 @@ def check_one_end(stage: Stage) -> Outcome:
     assert len(stage.rows()) == stage.listed("default!dead") == (end.state == "dead")
     assert all(row.error == end.error for row in stage.rows())
     assert stage.listed("default") == 0
-    told = [one for one in attempts(queues.engine.store, "default", 1) if one.outcome != "crashed"]
-    assert [(one.outcome, one.error) for one in told] == [(end.state, end.error)] * bool(
-        end.value or end.error
-    )
+    told = [
+        (attempt.outcome, attempt.error)
+        for attempt in attempts(queues.engine.store, "default", 1)
+        if attempt.outcome != "crashed"
+    ]
+    assert told == [(end.state, end.error)] * bool(end.value or end.error)
     return end
 
 

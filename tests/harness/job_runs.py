@@ -125,13 +125,11 @@ def check_end(stage: Stage, life: Life) -> None:
     end = stage.ends[job_id]
     queues = stage.queues()
     if life.settings.keep_us or life.state == "dead":
-        found = queues.find(job_id)
-        assert found.status == end.state
-        told = (
-            read_epitaph(found.row.error)[0] if found.row else found.outcome and found.outcome.error
-        )
+        job = queues.find(job_id)
+        assert job.status == end.state
+        told = read_epitaph(job.row.error)[0] if job.row else job.outcome and job.outcome.error
         assert told == end.error
-        assert not found.outcome or found.outcome.value == end.value
+        assert not job.outcome or job.outcome.value == end.value
     else:
         with pytest.raises(NotFound):
             queues.find(job_id)
@@ -140,10 +138,10 @@ def check_end(stage: Stage, life: Life) -> None:
     assert stage.listed(stage.queue) == 0
     assert stage.listed(stage.dead_queue) == (end.state == "dead")
     told_ends = list(attempts(queues.engine.store, stage.queue, 1))
-    assert set(Counter(one.fence for one in told_ends).values()) <= {1}
-    finals = [one for one in told_ends if one.outcome in FINAL]
+    assert set(Counter(attempt.fence for attempt in told_ends).values()) <= {1}
+    finals = [attempt for attempt in told_ends if attempt.outcome in FINAL]
     has_history = life.settings.history != "off" and not (life.operator and end.value == "")
-    assert [one.outcome for one in finals] == [end.state] * has_history
+    assert [attempt.outcome for attempt in finals] == [end.state] * has_history
 
 
 def check_calls(stage: Stage) -> None:

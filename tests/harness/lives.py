@@ -134,10 +134,10 @@ class Stage:
     def rows(self) -> list[Job]:
         """List all rows that are there, stubs aside."""
         return [
-            found.job
+            row.job
             for rows in self.cluster.rows.values()
-            for found in rows.values()
-            if found.stub is None
+            for row in rows.values()
+            if row.stub is None
         ]
 
     def results(self) -> list[tuple[JobId, Outcome]]:
@@ -153,9 +153,9 @@ class Stage:
     def is_over(self) -> bool:
         """Tell whether nothing but the dead is left, and nothing is on its way."""
         return not any(
-            found.stub or lane.queue == self.queue
+            row.stub or lane.queue == self.queue
             for lane, rows in self.cluster.rows.items()
-            for found in rows.values()
+            for row in rows.values()
         )
 
     # Clients, each with a memory of its own
@@ -280,8 +280,8 @@ class Runner:
     def go_on(self) -> None:
         """End what runs, or begin what is ready."""
         started_us = self._stage.clock.wall_us()
-        for one in self._active:
-            self._ended.append(Ended(one.job, self._run(one), started_us, started_us + 1))
+        for held in self._active:
+            self._ended.append(Ended(held.job, self._run(held), started_us, started_us + 1))
         self._active, self._ready = ([], self._ready) if self._active else (self._ready, [])
 
     def _run(self, assignment: Assignment) -> Ending:
@@ -309,12 +309,12 @@ class Runner:
 
     def running(self) -> list[Job]:
         """List the jobs whose handlers run."""
-        return [one.job for one in self._active]
+        return [held.job for held in self._active]
 
     def take_back(self) -> list[Job]:
         """Take back what has not begun."""
         ready, self._ready = self._ready, []
-        return [one.job for one in ready]
+        return [held.job for held in ready]
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
         """Hear until when claims last."""
@@ -326,7 +326,7 @@ class Runner:
 
     def waiting_since_us(self) -> int | None:
         """Say when the oldest came that has not begun."""
-        return min((one.since_us for one in self._ready), default=None)
+        return min((held.since_us for held in self._ready), default=None)
 
     def take_waiting(self) -> list[Job]:
         """Take back what has not begun."""
@@ -334,7 +334,7 @@ class Runner:
 
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop what was lost and has not begun."""
-        self._ready = [one for one in self._ready if one.job.claim() not in lost]
+        self._ready = [held for held in self._ready if held.job.claim() not in lost]
 
     def stop_by_force(self, claims: Sequence[Claim]) -> None:
         """Leave that to other tests."""

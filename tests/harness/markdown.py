@@ -63,31 +63,31 @@ def blocks(page: str) -> Iterator[Block]:
         text = "".join(line[indent:] or "\n" for line in match["text"].splitlines(keepends=True))
         line = page.count("\n", 0, match.start()) + 1
         said = reason.strip()
-        no_run, needs = (said if word == one else None for one in (NO_RUN, NEEDS))
+        no_run, needs = (said if word == kind else None for kind in (NO_RUN, NEEDS))
         yield Block(line, language, no_run, text, needs)
 
 
 def program_of(page: str, needs: str) -> str:
     """Join the Python blocks of a page that need something to one program."""
-    found = (block for block in blocks(page) if block.language == "python")
-    return "\n".join(block.text for block in found if block.needs == needs)
+    programs = (block for block in blocks(page) if block.language == "python")
+    return "\n".join(block.text for block in programs if block.needs == needs)
 
 
 def steps(text: str) -> list[Step]:
     """Split a console block into commands (`$ `, continued by `> `) and what follows each."""
-    found: list[Step] = []
+    commands: list[Step] = []
     for line in text.splitlines():
         if line.startswith("$ "):
             exits = EXITS.search(line)
             command = line[2:] if exits is None else line[2 : exits.start()]
-            found.append(Step(command, int(exits["code"]) if exits else 0, ""))
-        elif not found:
+            commands.append(Step(command, int(exits["code"]) if exits else 0, ""))
+        elif not commands:
             raise WrongPage(f"a console block starts with a command, not with {line!r}")
-        elif line.startswith("> ") and not found[-1].shown:
-            found[-1] = found[-1]._replace(command=f"{found[-1].command}\n{line[2:]}")
+        elif line.startswith("> ") and not commands[-1].shown:
+            commands[-1] = commands[-1]._replace(command=f"{commands[-1].command}\n{line[2:]}")
         else:
-            found[-1] = found[-1]._replace(shown=f"{found[-1].shown}{line.rstrip()}\n")
-    return found
+            commands[-1] = commands[-1]._replace(shown=f"{commands[-1].shown}{line.rstrip()}\n")
+    return commands
 
 
 def shows(output: str, shown: str) -> bool:

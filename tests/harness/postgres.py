@@ -73,8 +73,8 @@ class Schemas:
 
     def remove(self) -> None:
         """Drop what was made."""
-        for some in range(0, len(self._made), AT_ONCE):
-            names = ", ".join(self._made[some : some + AT_ONCE])
+        for start in range(0, len(self._made), AT_ONCE):
+            names = ", ".join(self._made[start : start + AT_ONCE])
             statement(self._url, f"DROP SCHEMA IF EXISTS {names} CASCADE")
         self._made.clear()
 

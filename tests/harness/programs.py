@@ -25,7 +25,7 @@ def wait_for(is_so: Callable[[], object], what: str) -> None:
 
 def _signal_all(pid: int, number: int) -> None:
     path = Path(f"/proc/{pid}/task/{pid}/children")
-    children = [int(one) for one in path.read_text(encoding="ascii").split()]
+    children = [int(child) for child in path.read_text(encoding="ascii").split()]
     for each in (pid, *children):
         os.kill(each, number)
 

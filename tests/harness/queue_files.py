@@ -39,9 +39,9 @@ def everything(path: Path) -> tuple[object, ...]:
         queues = [*names, *(f"{name}!dead" for name in names)]
         lanes = [lane for queue in queues for lane in app.queues.engine.lanes_of(queue)]
         jobs = [store.scan(lane, after=None, until_us=None, limit=10_000).jobs for lane in lanes]
-        found = store.find([job.id for some in jobs for job in some])
+        rows = store.find([job.id for page in jobs for job in page])
         history = list(attempts(store, "default", 1))
-        states = [app.job(one.job).status for one in history]
+        states = [app.job(attempt.job).status for attempt in history]
         records = store.read(SETTINGS_PARTITION, after=None, limit=100)
         claimed = store.claim(
             [Want(lane, 5) for lane in lanes],
@@ -49,6 +49,6 @@ def everything(path: Path) -> tuple[object, ...]:
             lease=Lease(store.clock_us(), 1, "w", Token(bytes(range(16)))),
         )
         ids = [job.id for job in claimed.jobs]
-        return (lanes, jobs, found, history, states, records, ids)
+        return (lanes, jobs, rows, history, states, records, ids)
     finally:
         app.close()

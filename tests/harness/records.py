@@ -39,7 +39,7 @@ def record_of(jobs: Iterable[Ran]) -> Record:
         ready = job.ready
         for nth, wait in enumerate((*job.waits, 0), 1):
             start = ready + job.late
-            at = [BEGUN_US + round(1000 * one) for one in (ready, start, start, start + job.run)]
+            at = [BEGUN_US + round(1000 * ms) for ms in (ready, start, start, start + job.run)]
             rows.append((number, nth, at[0], 0, *at[1:], worker))
             ready = start + job.run + wait
     columns = map(list, zip(*rows, strict=True))

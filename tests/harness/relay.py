@@ -20,8 +20,8 @@ class Link:
         self._relay = relay
         self._client = client
         self._server = socket.create_connection(relay.target)
-        for one in (client, self._server):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for end in (client, self._server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._held: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
         threading.Thread(target=self._hold_answers, daemon=True).start()
         for run in (self._pass_requests, self._pass_answers):
@@ -29,10 +29,10 @@ class Link:
 
     def cut(self) -> None:
         """Close both connections."""
-        for one in (self._client, self._server):
+        for end in (self._client, self._server):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def _run(self, run: Callable[[], None]) -> None:
         with suppress(OSError):

@@ -73,19 +73,19 @@ def extension(verdict: Extend) -> Change:
     return Change(key_of(job), job.token, at_us_max=verdict.at_us, cells=cells)
 
 
-def version_of(found: Found) -> RowVersion:
+def version_of(row: Found) -> RowVersion:
     """Return the cached part of a row."""
-    return RowVersion(found.job.at_us, found.job.token)
+    return RowVersion(row.job.at_us, row.job.token)
 
 
-def holds(found: Found | None, change: Change) -> bool:
+def holds(row: Found | None, change: Change) -> bool:
     """Return whether a row has the values that a change expects (rules P2, P4)."""
     return (
-        found is not None
-        and found.job.token == change.token
-        and change.at_us in (None, found.job.at_us)
-        and change.state in (None, found.job.state)
-        and (change.at_us_max is None or found.job.at_us <= change.at_us_max)
+        row is not None
+        and row.job.token == change.token
+        and change.at_us in (None, row.job.at_us)
+        and change.state in (None, row.job.state)
+        and (change.at_us_max is None or row.job.at_us <= change.at_us_max)
     )
 
 

@@ -58,4 +58,4 @@ def left_out(world: World) -> list[Attempt]:
     """List what the history tells of times that made no job."""
     shards = world.queues.engine.catalog.settings("q").shards_read
     told = attempts(world.store, "q", shards, everything=True)
-    return [one for one in told if one.outcome == "skipped"]
+    return [attempt for attempt in told if attempt.outcome == "skipped"]

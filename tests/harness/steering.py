@@ -13,11 +13,11 @@ def ask(engine: Engine, kind: RequestKind) -> str:
 
 def answer_to(engine: Engine, request: str) -> WorkerAnswer | None:
     """Read what the only worker answered to a request."""
-    found = list(worker_requests.answers(engine.store).values())
-    return found[0] if found and found[0].request == request else None
+    answers = list(worker_requests.answers(engine.store).values())
+    return answers[0] if answers and answers[0].request == request else None
 
 
 def presence_of(engine: Engine) -> Presence:
     """Read what the only worker reports."""
-    (one,) = present(engine.store)
-    return one
+    (worker,) = present(engine.store)
+    return worker

@@ -148,7 +148,7 @@ class SteppedMemoryStore(WalksByTime):
         read: dict[Key, Found] = {}
         if scan.unconfirmed:  # rule R9
             rows = self._node.some(scan.lane, scan.unconfirmed)
-            self._know(scan, scan.unconfirmed, read, {key_of(found.job): found for found in rows})
+            self._know(scan, scan.unconfirmed, read, {key_of(row.job): row for row in rows})
         for _ in range(VAIN_ROUNDS_MAX):
             self._read_on(scan, read)
             keys = scan.due(scan.most)
@@ -158,7 +158,7 @@ class SteppedMemoryStore(WalksByTime):
             stubs = [key for key in keys if key not in unread and read[key].stub]
             if unread:  # only cached: read the whole rows first
                 rows = self._node.some(scan.lane, unread)
-                self._know(scan, unread, read, {key_of(found.job): found for found in rows})
+                self._know(scan, unread, read, {key_of(row.job): row for row in rows})
                 continue
             for key in stubs:
                 self._complete(read[key])
@@ -204,12 +204,12 @@ class SteppedMemoryStore(WalksByTime):
 
     def _own(self, present: Mapping[Key, Found], lease: Lease) -> set[Key]:
         """Return the keys of rows that a request without an answer has claimed (rule U5)."""
-        return {key for key, found in present.items() if found.job.token == lease.token}
+        return {key for key, row in present.items() if row.job.token == lease.token}
 
     def _read_back(self, lost: Unknown, lane: Lane, keys: Sequence[Key]) -> dict[Key, Found]:
         """Read the rows of a write whose answer was lost; raise that error again (rule U2)."""
         try:
-            return {key_of(found.job): found for found in self._node.some(lane, keys)}
+            return {key_of(row.job): row for row in self._node.some(lane, keys)}
         except StoreUnavailable as silence:
             raise lost from silence
 
@@ -217,8 +217,8 @@ class SteppedMemoryStore(WalksByTime):
         """Read pages until the first rows are known."""
         while (page := scan.next_page()) is not None:
             rows = self._node.page(scan.lane, page)
-            read.update((key_of(found.job), found) for found in rows)
-            scan.take(page, [(key_of(found.job), version_of(found)) for found in rows])
+            read.update((key_of(row.job), row) for row in rows)
+            scan.take(page, [(key_of(row.job), version_of(row)) for row in rows])
 
     def _know(
         self,
@@ -229,10 +229,10 @@ class SteppedMemoryStore(WalksByTime):
     ) -> None:
         """Update the known rows from those that are present; others do not exist."""
         for key in keys:
-            found = present.get(key)
-            scan.note(key, None if found is None else version_of(found))
-            if found is not None:
-                read[key] = found
+            row = present.get(key)
+            scan.note(key, None if row is None else version_of(row))
+            if row is not None:
+                read[key] = row
 
     # Verdicts
 
@@ -298,13 +298,13 @@ class SteppedMemoryStore(WalksByTime):
         assert lost is not None
         raise lost
 
-    def _status(self, change: Change, found: Found | None, *, is_unsure: bool) -> WriteStatus:
+    def _status(self, change: Change, row: Found | None, *, is_unsure: bool) -> WriteStatus:
         """Return the status of a change."""
         written = None
         if change.cells is not None:
             written = change.cells.get("token", change.token)
         return status_of_write(
-            None if found is None else found.job.token,
+            None if row is None else row.job.token,
             named=change.token,
             written=written,
             is_unsure=is_unsure,
@@ -329,7 +329,7 @@ class SteppedMemoryStore(WalksByTime):
             refused = self._decide(lane, change._replace(at_us_max=move.at_us), seen)
             if refused is None:
                 return True
-            if all(found.job.token != job.token for found in refused.values()):
+            if all(row.job.token != job.token for row in refused.values()):
                 return False
         refused, unknown = self._lane_index.acknowledge(
             {lane: move.listing}, lambda: self._decide(lane, change, seen)
@@ -348,18 +348,18 @@ class SteppedMemoryStore(WalksByTime):
         self._complete(Found(job._replace(token=move.token), stub))
         return True
 
-    def _complete(self, found: Found) -> None:
+    def _complete(self, row: Found) -> None:
         """Complete a stub: insert and list its target, check the list, then delete the stub.
 
         Any client may repeat this (rules K3, K4): the target is inserted once.
         """
-        assert found.stub is not None
-        target, listing = found.stub
+        assert row.stub is not None
+        target, listing = row.stub
         failed, unlisted = self._lane_index.acknowledge(
             {target.lane: listing}, lambda: self._insert({target.lane: [target]})
         )
         if not (failed or unlisted):  # else the stub stays for the next reader
-            self._decide(found.job.lane, Change(key_of(found.job), found.job.token), None)
+            self._decide(row.job.lane, Change(key_of(row.job), row.job.token), None)
 
     # Reads
 
@@ -372,11 +372,11 @@ class SteppedMemoryStore(WalksByTime):
         row: Job | None = None
         for _ in range(LOOKS_MAX):
             places = reversed(self._node.places(job_id))
-            found = [one for _, lane, key in places for one in self._node.some(lane, [key])]
-            row = next((one.job for one in found if not one.stub), None)
-            for stub in [one for one in found if one.stub]:
+            rows = [row for _, lane, key in places for row in self._node.some(lane, [key])]
+            row = next((row.job for row in rows if not row.stub), None)
+            for stub in [row for row in rows if row.stub]:
                 self._complete(stub)
-            if row is not None or not found:
+            if row is not None or not rows:
                 break
         return row
 
@@ -393,10 +393,10 @@ class SteppedMemoryStore(WalksByTime):
 
         No worker would complete those in the lanes of dead-letter jobs.
         """
-        found = list(self._node.every(lane))
-        for stub in [one for one in found if one.stub]:  # K4
+        rows = list(self._node.every(lane))
+        for stub in [row for row in rows if row.stub]:  # K4
             self._complete(stub)
-        return jobs_page([one.job for one in found if not one.stub], after, until_us, limit, skip)
+        return jobs_page([row.job for row in rows if not row.stub], after, until_us, limit, skip)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
@@ -429,13 +429,13 @@ class SteppedMemoryStore(WalksByTime):
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
         """Read records in key order, without expired ones."""
         puts = self._node.read(partition, self.clock_us())
-        some = [put for put in puts if after is None or put.key > after][:limit]
-        return [Record(put.key, put.version, put.value) for put in some]
+        page = [put for put in puts if after is None or put.key > after][:limit]
+        return [Record(put.key, put.version, put.value) for put in page]
 
     def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
         """Return the records of one partition."""
         del limit
-        names = [one for one in self._node.partitions() if after is None or one > after]
+        names = [name for name in self._node.partitions() if after is None or name > after]
         if not names:
             return RecordsPage((), None)
         puts = self._node.read(names[0], self.clock_us())

@@ -118,9 +118,9 @@ class StoreComparison(RuleBasedStateMachine):
 
     # Rules: jobs.
 
-    @rule(some=st.lists(inserts, min_size=1, max_size=8), again=st.lists(small, max_size=2))
-    def add(self, some: Sequence[Insert], again: Sequence[int]) -> None:
-        jobs = [*self.living(again), *(self.insert(one) for one in some)]
+    @rule(drawn=st.lists(inserts, min_size=1, max_size=8), again=st.lists(small, max_size=2))
+    def add(self, drawn: Sequence[Insert], again: Sequence[int]) -> None:
+        jobs = [*self.living(again), *(self.insert(insert) for insert in drawn)]
         self.both(lambda store: list(store.add(jobs)))
 
     @rule(
@@ -176,9 +176,9 @@ class StoreComparison(RuleBasedStateMachine):
         assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
 
     @precondition(lambda self: self.read)
-    @rule(some=st.lists(decisions, min_size=1, max_size=4))
-    def settle(self, some: Sequence[Decision]) -> None:
-        verdicts = self.verdicts(some)
+    @rule(drawn=st.lists(decisions, min_size=1, max_size=4))
+    def settle(self, drawn: Sequence[Decision]) -> None:
+        verdicts = self.verdicts(drawn)
         self.both(lambda store: list(store.settle(verdicts)))
 
     @rule(
@@ -212,21 +212,21 @@ class StoreComparison(RuleBasedStateMachine):
     # Rules: records, streams, groups.
 
     @rule(
-        some=st.lists(edits, max_size=3, unique_by=lambda edit: edit.key),
+        edits=st.lists(edits, max_size=3, unique_by=lambda edit: edit.key),
         numbers=st.lists(small, max_size=4),
     )
-    def write(self, some: Sequence[Edit], numbers: Sequence[int]) -> None:
-        writes = [self.edited(edit) for edit in some]
-        partition = PARTITIONS[some[0].partition if some else 0]
+    def write(self, edits: Sequence[Edit], numbers: Sequence[int]) -> None:
+        writes = [self.edited(edit) for edit in edits]
+        partition = PARTITIONS[edits[0].partition if edits else 0]
         self.both(lambda store: store.commit(partition, writes))
         rows = [self.row(number) for number in numbers]
         self.both(lambda store: list(store.append(rows)))
 
-    @rule(some=st.lists(changes, min_size=1, max_size=3))
-    def together(self, some: Sequence[Change]) -> None:
+    @rule(changes=st.lists(changes, min_size=1, max_size=3))
+    def together(self, changes: Sequence[Change]) -> None:
         decided: set[JobId] = set()
         groups = []
-        for drawn in some:
+        for drawn in changes:
             change = drawn if self.store.transactional else drawn.with_one_condition()
             verdicts = self.verdicts(change.decisions if self.read else (), decided)
             decided.update(verdict.job.id for verdict in verdicts)
@@ -238,7 +238,7 @@ class StoreComparison(RuleBasedStateMachine):
                         Commit(PARTITIONS[edit.partition], [self.edited(edit)])
                         for edit in change.edits
                     ],
-                    jobs=[*again, *(self.insert(one) for one in change.inserts)],
+                    jobs=[*again, *(self.insert(insert) for insert in change.inserts)],
                     rows=[self.row(number) for number in change.rows],
                 )
             )
@@ -252,8 +252,8 @@ class StoreComparison(RuleBasedStateMachine):
         for lane, rows in self.rows.items():
             assert [*map(plain, rows)] == [*map(plain, rows_in(self.model, lane))]
         ids = [job.id for job in self.inserts]
-        found, expected = (store.find(ids) for store in (self.store, self.model))
-        assert [*map(plain, found)] == [*map(plain, expected)]
+        stored, expected = (store.find(ids) for store in (self.store, self.model))
+        assert [*map(plain, stored)] == [*map(plain, expected)]
         for shard in SHARDS:
             self.compare_listing(shard)
         for partition in PARTITIONS:
@@ -279,14 +279,14 @@ class StoreComparison(RuleBasedStateMachine):
 
     # From drawn values to arguments.
 
-    def insert(self, one: Insert) -> Job:
+    def insert(self, insert: Insert) -> Job:
         """Return a new job; its number is its index in `inserts`."""
-        shard, priority, tenant = PLACES[one.place]
-        at_us = NOW_US + SLOTS_US[one.slot]
+        shard, priority, tenant = PLACES[insert.place]
+        at_us = NOW_US + SLOTS_US[insert.slot]
         lane = lane_of(at_us, shard=shard, priority=priority, tenant=tenant)
         # Every second id is below those before it, so that ids and times disagree.
         number = len(self.inserts) if len(self.inserts) % 2 else 2**127 - len(self.inserts)
-        job = new_job(number, at_us=at_us, lane=lane, body=b"x" * one.body_bytes)
+        job = new_job(number, at_us=at_us, lane=lane, body=b"x" * insert.body_bytes)
         self.inserts.append(job)
         self.read.append(job)
         self.lanes[lane] = None
@@ -296,22 +296,22 @@ class StoreComparison(RuleBasedStateMachine):
         """Return some inserted jobs that have a row, each once, to repeat their inserts."""
         chosen = sorted({pick(self.inserts, number) for number in which if self.inserts})
         rows = self.store.find([job.id for job in chosen])
-        found = [(job, row) for job, row in zip(chosen, rows, strict=True) if row]
-        self.repeated |= {job.lane for job, row in found if (row.lane, row.hop) != (job.lane, 0)}
-        return [job for job, _ in found]
+        present = [(job, row) for job, row in zip(chosen, rows, strict=True) if row]
+        self.repeated |= {job.lane for job, row in present if (row.lane, row.hop) != (job.lane, 0)}
+        return [job for job, _ in present]
 
     def is_dropped_blindly(self, job: Job) -> bool:
         """Return whether the only change of a row is a delete without a condition (rule P5)."""
         return bool(job.outcome) and not self.store.transactional
 
-    def verdicts(self, some: Sequence[Decision], decided: Collection[JobId] = ()) -> list[Verdict]:
+    def verdicts(self, drawn: Sequence[Decision], decided: Collection[JobId] = ()) -> list[Verdict]:
         """Return outcomes, at most one for each job.
 
         Args: decided: Jobs with an outcome in the same call. What is deleted without a condition is
         deleted once: how often does not show in the answer.
         """
         made: dict[JobId, Verdict] = {}
-        for decision in some:
+        for decision in drawn:
             present = [row for rows in self.rows.values() for row in rows]
             pool = {"claim": self.held, "present": present, "past": self.read}[decision.source]
             job = pick(pool or self.read, decision.which)

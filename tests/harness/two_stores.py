@@ -60,8 +60,8 @@ class Two:
         calls = count(1)
         worlds = (self.new, self.old) if back else (self.old, self.new)
         old, new = (
-            queues_on(Dying(one.store, calls, dies_at), self.clock) if dies_at else one.other()
-            for one in worlds
+            queues_on(Dying(world.store, calls, dies_at), self.clock) if dies_at else world.other()
+            for world in worlds
         )
         names = NAMES[::-1] if back else NAMES
         return Mover(

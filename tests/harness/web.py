@@ -59,9 +59,9 @@ class Visitor:
 
     def csrf(self, base: str = "") -> str:
         """Return the secret of this browser's forms."""
-        found = re.search(r'name="csrf" value="([0-9a-f]{32})"', self.get(f"{base}/login").text)
-        assert found
-        return found[1]
+        match = re.search(r'name="csrf" value="([0-9a-f]{32})"', self.get(f"{base}/login").text)
+        assert match
+        return match[1]
 
     def post(
         self,
@@ -125,7 +125,7 @@ class Shop:
     def paths(self) -> list[str]:
         """Return an address of every page."""
         ids = (self.done, self.dead, self.retrying, self.scheduled, self.ready)
-        return [*PATHS, *(f"/jobs/{one}" for one in ids), f"/workflows/{self.flow}"]
+        return [*PATHS, *(f"/jobs/{job_id}" for job_id in ids), f"/workflows/{self.flow}"]
 
     def _tag(self) -> str:
         return "<b>tag</b>"

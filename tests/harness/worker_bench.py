@@ -67,9 +67,9 @@ class HandRunner:
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
         """Hold jobs, and look at their rows as they are now."""
-        for one in assignments:
-            row = self._store.find([one.job.id])[0]
-            self.states[number_of(one.job)] = -1 if row is None else row.state
+        for held in assignments:
+            row = self._store.find([held.job.id])[0]
+            self.states[number_of(held.job)] = -1 if row is None else row.state
         count = overtaking(assignments, self.ready)
         self.ready[:0] = assignments[:count]
         self.ready += assignments[count:]
@@ -108,7 +108,7 @@ class HandRunner:
 
     def take_back(self) -> list[Job]:
         """Take back what has not begun."""
-        taken, self.ready = [one.job for one in self.ready], []
+        taken, self.ready = [held.job for held in self.ready], []
         return taken
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
@@ -121,7 +121,7 @@ class HandRunner:
 
     def waiting_since_us(self) -> int | None:
         """Say when the oldest came that has not begun."""
-        return min((one.since_us for one in self.ready), default=None)
+        return min((held.since_us for held in self.ready), default=None)
 
     def take_waiting(self) -> list[Job]:
         """Take back what has not begun."""
@@ -130,7 +130,7 @@ class HandRunner:
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop what was lost and has not begun."""
         self.forgotten += lost
-        self.ready = [one for one in self.ready if one.job.claim() not in lost]
+        self.ready = [held for held in self.ready if held.job.claim() not in lost]
 
     def stop_by_force(self, claims: Sequence[Claim]) -> None:
         """Leave that to other tests."""
@@ -138,9 +138,9 @@ class HandRunner:
     def cancel(self, claims: Sequence[Claim]) -> None:
         """End what has not begun; remember the rest."""
         self.cancelled += claims
-        for one in [one for one in self.ready if one.job.claim() in claims]:
-            self.ready.remove(one)
-            ended = Ended(one.job, Cancelled("asked"), 0, self._queues.engine.time.latest_us())
+        for held in [held for held in self.ready if held.job.claim() in claims]:
+            self.ready.remove(held)
+            ended = Ended(held.job, Cancelled("asked"), 0, self._queues.engine.time.latest_us())
             self._ended.append(ended)
 
     @property

@@ -212,7 +212,7 @@ class Hand:
 
     def sort(self, job: Job) -> None:
         """Ask of a claimed step whether it may run; park it, or keep it as fit."""
-        found = self.steps.sort([ClaimedJob(job, None)])
-        self.fit += found.fit
-        self.given |= found.given
-        self.steps.park_and_end(found)
+        sorted_jobs = self.steps.sort([ClaimedJob(job, None)])
+        self.fit += sorted_jobs.fit
+        self.given |= sorted_jobs.given
+        self.steps.park_and_end(sorted_jobs)

@@ -99,13 +99,13 @@ def main() -> int:
     except NoLibraryError as error:
         print(f"SKIPPED: no clock can be set apart: {error}")  # noqa: T201
         return 0
-    examples = {verdict: found[:5] for verdict, found in report.faults.items() if found}
+    examples = {verdict: stories[:5] for verdict, stories in report.faults.items() if stories}
     told = {
         "store": chosen.store,
         "seed": seed,
         "took_s": round(time.monotonic() - began, 1),
         **report.counts,
-        "faults": {verdict: len(found) for verdict, found in report.faults.items()},
+        "faults": {verdict: len(stories) for verdict, stories in report.faults.items()},
     }
     print(json.dumps(told, indent=2))  # noqa: T201
     if examples:

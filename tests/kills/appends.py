@@ -147,9 +147,9 @@ class Appends:
                 (group,),
             )
             seen = Counter((name, place) for name, place, *_ in rows)
-            yield from (f"{group}: {one} was not read" for one in wanted - seen.keys())
-            yield from (f"{group}: {one} was rolled back" for one in seen.keys() - wanted)
-            yield from (f"{group}: {one} came {n} times" for one, n in seen.items() if n > 1)
+            yield from (f"{group}: {place} was not read" for place in wanted - seen.keys())
+            yield from (f"{group}: {place} was rolled back" for place in seen.keys() - wanted)
+            yield from (f"{group}: {place} came {n} times" for place, n in seen.items() if n > 1)
             for shard in range(SHARDS):
                 places = [(at_us, key) for _, _, own, at_us, key in rows if own == shard]
                 if any(after <= before for before, after in pairwise(places)):
@@ -166,9 +166,9 @@ def main() -> int:
         struck_cluster(Path(folder, "server"), seed) as cluster,
     ):
         report = Appends(Path(folder), cluster, seed=seed).run(kills=kills, strikes=strikes)
-    found = report._asdict() | {"faults": len(report.faults), "examples": report.faults[:5]}
+    said = report._asdict() | {"faults": len(report.faults), "examples": report.faults[:5]}
     took_s = round(time.monotonic() - began, 1)
-    print(json.dumps({"seed": seed, "took_s": took_s, **found}, indent=2))  # noqa: T201
+    print(json.dumps({"seed": seed, "took_s": took_s, **said}, indent=2))  # noqa: T201
     return 1 if report.faults else 0
 
 

@@ -92,9 +92,9 @@ class StruckServer(ABC):
                 self._cluster.kill()
                 self._later(self._start)
             case "paused":
-                some = [pid, *children_of(pid)]
-                signal_all(some, signal.SIGSTOP)
-                self._later(lambda: signal_all(some, signal.SIGCONT))
+                pids = [pid, *children_of(pid)]
+                signal_all(pids, signal.SIGSTOP)
+                self._later(lambda: signal_all(pids, signal.SIGCONT))
             case "mute to all":
                 self._relay.mute(new=True)
                 self._later(self._relay.heal)
@@ -114,10 +114,10 @@ class StruckServer(ABC):
 
     def heal(self, now_s: float) -> None:
         """End what is over."""
-        over = [one for one in self._over if one.at_s <= now_s]
-        self._over = [one for one in self._over if one.at_s > now_s]
-        for one in over:
-            one.mend()
+        over = [strike for strike in self._over if strike.at_s <= now_s]
+        self._over = [strike for strike in self._over if strike.at_s > now_s]
+        for strike in over:
+            strike.mend()
 
     def wait_ready(self) -> None:
         """Let everything be over, and wait until the server answers."""

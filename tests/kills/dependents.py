@@ -70,7 +70,7 @@ def call(folder: Path) -> None:
             unique = Unique(KEY, mode="existing")
             flow = app.start(act.step(0).then(act.step(0).alone()), unique=unique)
         with (folder / "started").open("a") as told:
-            told.write(f"{job.id} {' '.join(one.id for one in several)}\n")
+            told.write(f"{job.id} {' '.join(need.id for need in several)}\n")
             if flow is not None:
                 told.write(f"flow {flow.id}\n")
         known += [job] if flow is None else [job, flow]

@@ -12,8 +12,8 @@ from simulation.judge import Final
 def finals_of(app: Dueline, jobs: Sequence[str]) -> dict[str, Final]:
     """Tell how some jobs ended, or how they stand, by their ids in hexadecimal."""
     ids = [JobId(bytes.fromhex(job)) for job in jobs]
-    found = zip(ids, app.store.find(ids), strict=True)
-    return {job.hex(): _final(app, job, row) for job, row in found}
+    rows = zip(ids, app.store.find(ids), strict=True)
+    return {job.hex(): _final(app, job, row) for job, row in rows}
 
 
 def _final(app: Dueline, job_id: JobId, row: Job | None) -> Final:

@@ -172,7 +172,7 @@ class Flows:
         faults: list[str] = []
         every = list(app.flows())
         acknowledged = self._acknowledged()
-        flows = [one for one in every if one[0].id in acknowledged or one[0].status == "done"]
+        flows = [flow for flow in every if flow[0].id in acknowledged or flow[0].status == "done"]
         steps = 0
         for flow, name in flows:
             if flow.result(0) != expected(int(name)):
@@ -184,7 +184,7 @@ class Flows:
                     faults.append(f"{job} has ended {len(ended[job])} times")
                     continue
                 needs = [flow.step(need).id for need in set(node.needs())]
-                last_us = max((one.ended_us for need in needs for one in ended[need]), default=0)
+                last_us = max((run.ended_us for need in needs for run in ended[need]), default=0)
                 early_us = last_us - ended[job][0].started_us
                 if early_us > 0:
                     faults.append(f"{job} began {early_us} us before what it needs had ended")

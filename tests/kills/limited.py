@@ -153,7 +153,9 @@ def what_is_held() -> list[str]:
     """Return what this process holds that nobody will release."""
     handlers = logging.getLogger().handlers
     locks: dict[str, Any] = {"condition": condition, "queue": items.mutex}
-    locks |= {f"log {number}": one.lock for number, one in enumerate(handlers) if one.lock}
+    locks |= {
+        f"log {number}": handler.lock for number, handler in enumerate(handlers) if handler.lock
+    }
     held = [name for name, lock in locks.items() if not lock.acquire(timeout=HELD_S)]
     for name in locks.keys() - set(held):
         locks[name].release()

@@ -177,18 +177,18 @@ def attack(folder: Path, *, seconds: float, handlers: int, seed: int) -> list[Re
     attacks = [
         Attack(limited, mode, folder, handlers=handlers, seed=seed) for mode in limited.MODES
     ]
-    for one in attacks:
-        one.start()
+    for attack in attacks:
+        attack.start()
     try:
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
-            for one in attacks:
-                one.feed()
+            for attack in attacks:
+                attack.feed()
             time.sleep(TICK_S)
-        return [one.end() for one in attacks]
+        return [attack.end() for attack in attacks]
     finally:
-        for one in attacks:
-            one.kill()
+        for attack in attacks:
+            attack.kill()
 
 
 def main() -> int:
@@ -198,10 +198,9 @@ def main() -> int:
     handlers = int(os.environ.get("HANDLERS") or HANDLERS)
     with tempfile.TemporaryDirectory() as folder:
         reports = attack(Path(folder), seconds=seconds, handlers=handlers, seed=seed)
-    sys.stdout.write(
-        json.dumps({"seed": seed, "limits": [one._asdict() for one in reports]}, indent=1) + "\n"
-    )
-    return int(any(one.faults for one in reports))
+    limits = [report._asdict() for report in reports]
+    sys.stdout.write(json.dumps({"seed": seed, "limits": limits}, indent=1) + "\n")
+    return int(any(report.faults for report in reports))
 
 
 if __name__ == "__main__":

@@ -275,11 +275,11 @@ class Loop:
         """Let a process, its children or all of them stand still."""
         _, process = self._victim()
         children = children_of(process.pid)
-        some = self._choice.choice([[process.pid], [process.pid, *children], children])
+        pids = self._choice.choice([[process.pid], [process.pid, *children], children])
         still_s = LEASE_S * self._choice.uniform(*PAUSE_LEASES)
         self._pauses += 1
-        self._still.append(Still(time.monotonic() + still_s, some))
-        signal_all(some, signal.SIGSTOP)
+        self._still.append(Still(time.monotonic() + still_s, pids))
+        signal_all(pids, signal.SIGSTOP)
 
     def _fill_disk(self) -> None:
         """Leave no byte free for a while; the first time again, until a verdict has met it."""
@@ -307,7 +307,9 @@ class Loop:
         assert self._still_disk is not None
         self._freezes += 1
         self._let_go(math.inf)  # what stands still could not end
-        victim = self._choice.choice([one for one in self._actors if one.role.kind == "worker"])
+        victim = self._choice.choice(
+            [actor for actor in self._actors if actor.role.kind == "worker"]
+        )
         assert victim.process is not None
         self._still_disk.freeze()
         try:
@@ -341,8 +343,8 @@ class Loop:
     def _victim(self) -> tuple[Actor, "subprocess.Popen[bytes]"]:
         is_producer = self._choice.random() < PRODUCER_SHARE
         living = [actor for actor in self._actors if actor.process is not None]
-        some = [actor for actor in living if (actor.role.kind == "producer") == is_producer]
-        victim = self._choice.choice(some or living)
+        actors = [actor for actor in living if (actor.role.kind == "producer") == is_producer]
+        victim = self._choice.choice(actors or living)
         assert victim.process is not None
         return victim, victim.process
 
@@ -405,14 +407,15 @@ class Loop:
         ids = list(
             {event.id for event in self.events if event.f == "enqueue" and event.type != "no"}
         )
-        some = [ids[place : place + FOUND] for place in range(0, len(ids), FOUND)]
+        parts = [ids[place : place + FOUND] for place in range(0, len(ids), FOUND)]
         finals: dict[str, Final] = {}
         with ThreadPoolExecutor(READERS) as readers:
-            for found in readers.map(lambda jobs: finals_of(app, jobs), some):
-                finals |= found
+            for ends in readers.map(lambda jobs: finals_of(app, jobs), parts):
+                finals |= ends
         shards = app.queues.engine.catalog.settings(QUEUE).shards_read
         recorded = [
-            Recorded(one.job, one.fence, one.outcome) for one in attempts(app.store, QUEUE, shards)
+            Recorded(attempt.job, attempt.fence, attempt.outcome)
+            for attempt in attempts(app.store, QUEUE, shards)
         ]
         assert self._server is not None or app.store.describe()["integrity"] == "ok"
         app.close()

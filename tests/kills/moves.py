@@ -183,7 +183,7 @@ class Moves:
             raise AssertionError(f"a mover exited with {code}: {told_in(self._folder / 'stderr')}")
         data = json.loads(said)["data"]
         self._audited = {place["place"]: place["jobs"] for place in data["places"]}
-        self._faults += [f"{one['job_id']} {one['words']}" for one in data["findings"]]
+        self._faults += [f"{finding['job_id']} {finding['words']}" for finding in data["findings"]]
         return True
 
     def _audit(self, moves: int) -> bool:
@@ -255,8 +255,8 @@ PLANTED: Final[Mapping[Callable[[Dueline, Dueline], None], str]] = {
 
 def unfinished(app: Dueline, jobs: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield jobs that are not done, with their states."""
-    for some in parts_of(jobs, 500):
-        for job in map(app.job, some):
+    for part in parts_of(jobs, 500):
+        for job in map(app.job, part):
             if (state := job.status) != "done":
                 yield job.id, state
 

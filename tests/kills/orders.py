@@ -144,7 +144,7 @@ class Orders(Flows):
             known = set(numbers)
             if [number for number in began[key] if number in known] != numbers:
                 faults.append(f"{key} ran in another order than it was stored, or lost a job")
-        faults += [f"{number} never ended" for some in began.values() for number in some
+        faults += [f"{number} never ended" for numbers in began.values() for number in numbers
                    if number not in ended]  # fmt: skip
         self._app.close()
         return Report(self._kills, sum(map(len, began.values())), len(began), attempts, faults)

@@ -326,7 +326,7 @@ class Ports:
             elif kind == "b" and value != 4 * world.PAGES:
                 yield f"{record} counted {value} pages"
             elif kind == "t" and not all(
-                found in ends[record, f"evaluate-{place}"] for place, found in enumerate(value)
+                number in ends[record, f"evaluate-{place}"] for place, number in enumerate(value)
             ):
                 yield f"{record} returned {value}, which no step did"
 

@@ -40,23 +40,23 @@ def signal_all(pids: Sequence[int], number: int) -> None:
 
 def children_of(pid: int) -> list[int]:
     """List the child processes of a process."""
-    found: list[int] = []
+    children: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
-            found += map(int, task.read_text().split())
-    return found
+            children += map(int, task.read_text().split())
+    return children
 
 
 def processes_with(setting: str) -> list[int]:
     """List the living processes that have a variable in their environment."""
-    found = []
+    pids = []
     for place in Path("/proc").glob("[0-9]*/environ"):
         try:
             if setting.encode() in place.read_bytes().split(b"\0"):
-                found.append(int(place.parent.name))
+                pids.append(int(place.parent.name))
         except OSError:  # it ended meanwhile
             continue
-    return found
+    return pids
 
 
 def told_in(errors: Path) -> str:

@@ -177,9 +177,9 @@ class Products:
         states = {job: state_of(app, job) for job in jobs}
         told: Counter[str] = Counter()
         done: Counter[str] = Counter()
-        for one in attempts(app.store, QUEUE, 1):
-            told[one.outcome] += 1
-            done[one.job] += one.outcome == "done"
+        for attempt in attempts(app.store, QUEUE, 1):
+            told[attempt.outcome] += 1
+            done[attempt.job] += attempt.outcome == "done"
         faults = [f"{job} is {state}" for job, state in states.items() if state not in FINAL]
         faults += [f"{job} has {n} products" for job, n in made.items() if n > 1]
         faults += [f"{job} has a product of a rolled back job" for job in made.keys() - set(jobs)]
@@ -213,8 +213,8 @@ def main() -> int:
             url = stack.enter_context(struck_cluster(Path(folder, "server"), seed)).url
         report = Products(diaries, kills=kills, seed=seed, url=url).run()
     took_s = round(time.monotonic() - began, 1)
-    found = report._asdict() | {"faults": len(report.faults), "examples": report.faults[:5]}
-    print(json.dumps({"seed": seed, "took_s": took_s, **found}, indent=2))  # noqa: T201
+    said = report._asdict() | {"faults": len(report.faults), "examples": report.faults[:5]}
+    print(json.dumps({"seed": seed, "took_s": took_s, **said}, indent=2))  # noqa: T201
     return 1 if report.faults else 0
 
 

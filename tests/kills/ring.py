@@ -100,30 +100,30 @@ class StruckRing:
         kind = next(self._kinds)
         self._struck[kind] += 1
         for_s = self._choice.uniform(self._silence.least_s, self._silence.most_s)
-        one, *others = self._choice.sample(self._nodes, len(self._nodes))
+        first, *others = self._choice.sample(self._nodes, len(self._nodes))
         match kind:
             case "killed":
-                self._kill(one, for_s=for_s if len(self._nodes) > 1 else 0.0)
+                self._kill(first, for_s=for_s if len(self._nodes) > 1 else 0.0)
             case "all killed":
                 for node in self._nodes:
                     self._kill(node, for_s=0.0)
             case "paused":
-                self._pause(one, for_s)
+                self._pause(first, for_s)
             case "two paused":
-                self._pause(one, for_s)
+                self._pause(first, for_s)
                 self._pause(others[0], for_s)
             case "cut off":
-                self._cut(one, for_s)
+                self._cut(first, for_s)
             case "ragged line":
-                self._cut(one, for_s)
-                self._ragged = (self._lines[one.host], 0.0)
+                self._cut(first, for_s)
+                self._ragged = (self._lines[first.host], 0.0)
 
     def heal(self, now_s: float) -> None:
         """End what is over; go on with a line that is ragged."""
-        over = [one for one in self._over if one.at_s <= now_s]
-        self._over = [one for one in self._over if one.at_s > now_s]
-        for one in over:
-            one.mend()
+        over = [strike for strike in self._over if strike.at_s <= now_s]
+        self._over = [strike for strike in self._over if strike.at_s > now_s]
+        for strike in over:
+            strike.mend()
         if self._ragged is not None and self._over:
             line, flips_s = self._ragged
             if flips_s <= now_s:

@@ -56,7 +56,7 @@ def run(ring: Ring, folder: Path) -> dict[str, object]:
     program = [sys.executable, str(EXAMPLE), "consume"]
     consumers = [subprocess.Popen(program) for _ in range(example.CONSUMERS)]
     try:
-        while [len(one.shards) for one in stream.members("workers")] != [1] * len(consumers):
+        while [len(member.shards) for member in stream.members("workers")] != [1] * len(consumers):
             time.sleep(0.1)
         killed_s = 0.0
         for number in range(example.MESSAGES):

@@ -127,8 +127,12 @@ def stall_until(node: Node, end_s: float, *, pause_s: float, every_s: float) -> 
 
 def streams_free_twice(session: Any) -> int:  # noqa: ANN401  (the driver's)
     """Count the streams that two requests could be given at once."""
-    connections = [one for pool in session._pools.values() for one in pool.get_connections()]
-    return sum(len(one.request_ids) - len(set(one.request_ids)) for one in connections)
+    connections = [
+        connection for pool in session._pools.values() for connection in pool.get_connections()
+    ]
+    return sum(
+        len(connection.request_ids) - len(set(connection.request_ids)) for connection in connections
+    )
 
 
 def main() -> int:

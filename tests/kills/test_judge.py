@@ -20,7 +20,7 @@ def faults(
     recorded: Sequence[Recorded] = RECORDED,
 ) -> dict[str, list[str]]:
     report: Report = judge(events, DONE if finals is None else finals, recorded, prefetch=0)
-    return {verdict: list(found) for verdict, found in report.faults.items() if found}
+    return {verdict: list(stories) for verdict, stories in report.faults.items() if stories}
 
 
 def test_a_job_that_ran_once_is_no_fault() -> None:
@@ -32,9 +32,9 @@ def test_a_dead_job_is_not_lost() -> None:
 
 
 def test_what_the_checker_finds_is_a_fault_with_its_story() -> None:
-    found = faults(GOOD, {"a": Final("gone")})
-    assert list(found) == ["lost"]
-    assert found["lost"][0].startswith("lost: a was acknowledged, and is gone\n")
+    faulty = faults(GOOD, {"a": Final("gone")})
+    assert list(faulty) == ["lost"]
+    assert faulty["lost"][0].startswith("lost: a was acknowledged, and is gone\n")
 
 
 def test_a_call_under_two_ids_is_doubled() -> None:
@@ -86,8 +86,8 @@ def test_a_job_may_follow_another_of_its_key_that_has_ended() -> None:
 
 
 def test_two_living_jobs_of_one_key_are_found() -> None:
-    found = faults([*KEYED, replace(END, t=1_600_020), *OTHER], BOTH)
-    assert found == {"beside": ["key: b beside a"]}
+    faulty = faults([*KEYED, replace(END, t=1_600_020), *OTHER], BOTH)
+    assert faulty == {"beside": ["key: b beside a"]}
 
 
 def test_a_job_that_was_stored_while_another_of_its_key_may_have_ended_is_no_fault() -> None:

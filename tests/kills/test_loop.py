@@ -18,7 +18,7 @@ REDIS_STRIKES = 11
 
 def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Path) -> None:
     report = Loop(tmp_path, jobs=JOBS, kills=KILLS, pauses=PAUSES, seed=1).run()
-    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert {verdict: stories for verdict, stories in report.faults.items() if stories} == {}
     assert report.counts["kills"] == KILLS
     assert report.counts["pauses"] == PAUSES
     assert JOBS * 0.8 < report.counts["attempted"] <= JOBS
@@ -27,7 +27,7 @@ def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Pat
 
 def test_no_job_is_lost_doubled_or_early_when_clocks_jump(tmp_path: Path) -> None:
     report = Loop(tmp_path, jobs=JUMPING_JOBS, kills=2, seed=1, jumping=True).run()
-    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert {verdict: stories for verdict, stories in report.faults.items() if stories} == {}
     assert report.counts["clock jumps"] > 0, "nobody looked at a wall clock"
 
 
@@ -41,7 +41,7 @@ def test_no_job_is_lost_doubled_or_early_when_the_disk_is_full(tmp_path: Path) -
             report = loop.run()
     except MountError as error:
         pytest.skip(f"no small disk can be mounted: {error}")
-    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert {verdict: stories for verdict, stories in report.faults.items() if stories} == {}
     assert report.counts["full disks"] == FILLS
     assert report.counts["outcomes rejected"] > 0, "no verdict met a full disk"
 
@@ -56,7 +56,7 @@ def test_no_job_is_lost_doubled_or_early_when_a_redis_server_is_struck(tmp_path:
             diaries, jobs=JOBS, kills=2, seed=1, server=server, server_strikes=REDIS_STRIKES
         )
         report = loop.run()
-    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert {verdict: stories for verdict, stories in report.faults.items() if stories} == {}
     assert sum(server.counts.values()) == REDIS_STRIKES
 
 
@@ -69,5 +69,5 @@ def test_no_job_is_lost_doubled_or_early_when_a_cluster_is_struck(tmp_path: Path
         strikes = len(cluster.own_kinds)
         loop = Loop(diaries, jobs=JOBS, kills=2, seed=1, server=cluster, server_strikes=strikes)
         report = loop.run()
-    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert {verdict: stories for verdict, stories in report.faults.items() if stories} == {}
     assert sum(cluster.counts.values()) == strikes

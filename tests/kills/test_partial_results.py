@@ -46,14 +46,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield made
 
 
-def follow(url: str, job: Job[int], found: list[Chunk], chance: random.Random) -> None:
+def follow(url: str, job: Job[int], received: list[Chunk], chance: random.Random) -> None:
     """Read all chunks, by readers that stop after a few and are followed by others."""
     app = Dueline(url)
     while True:
-        reader = app.job(job.id).chunks(after=found[-1].id if found else None)
+        reader = app.job(job.id).chunks(after=received[-1].id if received else None)
         most = chance.randint(1, 30)
         for count, chunk in enumerate(reader, 1):
-            found.append(chunk)
+            received.append(chunk)
             if count == most:
                 break
         else:
@@ -61,10 +61,10 @@ def follow(url: str, job: Job[int], found: list[Chunk], chance: random.Random) -
             return
 
 
-def check(found: list[Chunk]) -> None:
+def check(received: list[Chunk]) -> None:
     """Check that each attempt was read from its beginning, and the last one to its end."""
     runs: dict[str, list[int]] = {}
-    for chunk in found:
+    for chunk in received:
         runs.setdefault(chunk.id.partition("-")[0], []).append(chunk.value)
     assert list(runs) == sorted(runs, key=int)
     for values in runs.values():
@@ -81,8 +81,8 @@ def test_readers_follow_jobs_whose_workers_are_killed(url: str, tmp_path: Path) 
         jobs: list[Job[int]] = [app.unchecked("answer").enqueue(COUNT) for _ in range(2)]
         chunks: list[list[Chunk]] = [[] for _ in jobs]
         readers = [
-            threading.Thread(target=follow, args=(url, job, found, random.Random(kills)))
-            for job, found in zip(jobs, chunks, strict=True)
+            threading.Thread(target=follow, args=(url, job, received, random.Random(kills)))
+            for job, received in zip(jobs, chunks, strict=True)
         ]
         for reader in readers:
             reader.start()
@@ -107,6 +107,6 @@ def test_readers_follow_jobs_whose_workers_are_killed(url: str, tmp_path: Path) 
         worker.terminate()
         worker.wait()
         assert [job.status for job in jobs] == ["done"] * 2
-        for found in chunks:
-            check(found)
+        for received in chunks:
+            check(received)
     app.close()

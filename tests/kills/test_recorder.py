@@ -50,9 +50,9 @@ def event(type_: str, f: str, **rest: str | int) -> Event:
 
 def claimed(store: RecordingStore, diary: Diary) -> Job:
     store.add([JOB])
-    found = store.claim([Want(LANE, 1)], limit=1, lease=Lease(2000, 50, "me", TOKEN))
+    claim = store.claim([Want(LANE, 1)], limit=1, lease=Lease(2000, 50, "me", TOKEN))
     diary.clear()
-    return found.jobs[0]
+    return claim.jobs[0]
 
 
 def test_births_are_told_of_before_and_after() -> None:
@@ -68,7 +68,7 @@ def test_an_unknown_birth_is_told_of_as_such(fault: Fault) -> None:
     store, diary = recording(FailingStore(MemoryStore(HandClock()), {1: fault}))
     with pytest.raises(Unknown):
         store.add([JOB])
-    assert [one.type for one in diary] == ["invoke", "unknown"]
+    assert [event.type for event in diary] == ["invoke", "unknown"]
 
 
 def test_rows_of_the_dead_are_no_births() -> None:
@@ -103,14 +103,14 @@ def test_verdicts_are_told_of_by_what_they_do() -> None:
         event("invoke", "settle", **same),
     ]
     answers = zip(asked, ("ok", "ok", "no"), strict=True)
-    assert told(diary) == [*asked, *(replace(one, type=word, note="") for one, word in answers)]  # type: ignore[arg-type]  # one of Event.type
+    assert told(diary) == [*asked, *(replace(event, type=word, note="") for event, word in answers)]  # type: ignore[arg-type]  # one of Event.type
 
 
 def test_an_outcome_ends_a_job_and_clearing_it_away_does_not_again() -> None:
     store, diary = recording()
     job = claimed(store, diary)
     store.settle([Move(job, 3000, FRESH, 0, errors=0, crashes=0, outcome=b"{}")])
-    assert [(one.type, one.f) for one in diary] == [("invoke", "settle"), ("ok", "settle")]
+    assert [(event.type, event.f) for event in diary] == [("invoke", "settle"), ("ok", "settle")]
     diary.clear()
     store.settle([Drop(job._replace(token=FRESH, outcome=b"{}"))])
     assert diary == []
@@ -122,7 +122,7 @@ def test_a_job_that_changes_its_lane_is_carried_and_one_among_the_dead_has_ended
     store.settle([Move(job, 3000, FRESH, 0, 0, 0, to=LANE._replace(priority=9))])
     dead = LANE._replace(queue=dead_queue("kills"))
     store.settle([Move(job, 3000, FRESH, 0, 0, 0, state=State.DEAD, to=dead)])
-    assert [(one.type, one.f) for one in diary] == [
+    assert [(event.type, event.f) for event in diary] == [
         ("invoke", "carry"), ("ok", "carry"), ("invoke", "settle"), ("no", "settle"),
     ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def test_groups_are_told_of_one_by_one() -> None:
     other = JOB._replace(id=JobId(bytes([4] * 16)))
     refused = Group((Drop(job._replace(token=UNCLAIMED_TOKEN)),))
     store.together([Group((Drop(job),), jobs=(other,)), refused])
-    answers = [(one.f, one.type) for one in diary if one.type != "invoke"]
+    answers = [(event.f, event.type) for event in diary if event.type != "invoke"]
     assert answers == [("settle", "ok"), ("enqueue", "ok"), ("settle", "no")]
 
 
@@ -143,7 +143,7 @@ def test_marks_are_told_of_when_they_are_new() -> None:
     diary.clear()
     for _ in range(2):
         store.lanes("kills", 0, until_bucket=9, after=None, limit=9)
-    assert [(one.type, one.f, one.id) for one in diary] == [
+    assert [(event.type, event.f, event.id) for event in diary] == [
         ("invoke", "mark", "swept kills/0"), ("ok", "mark", "swept kills/0"),
         ("invoke", "mark", "closed kills/0"), ("ok", "mark", "closed kills/0"),
     ]  # fmt: skip

@@ -9,9 +9,9 @@ SLOWEST_S_MAX = 30.0  # a call gives up after 60
 
 
 def test_sixteen_writers_see_no_busy_store_and_lose_nothing(tmp_path: Path) -> None:
-    found = crowd(tmp_path, seconds=SECONDS)
-    assert found.errors == []
-    assert found.calls > WRITERS
-    assert set(found.states) <= {"done", "ready", "scheduled"}
-    assert set(found.states_of_cancelled) <= {"cancelled"}
-    assert found.slowest_s < SLOWEST_S_MAX
+    report = crowd(tmp_path, seconds=SECONDS)
+    assert report.errors == []
+    assert report.calls > WRITERS
+    assert set(report.states) <= {"done", "ready", "scheduled"}
+    assert set(report.states_of_cancelled) <= {"cancelled"}
+    assert report.slowest_s < SLOWEST_S_MAX

@@ -210,8 +210,8 @@ class Versions:
         while time.monotonic() < give_up_s:
             self._expect_all()
             begun = {name.split(":")[1] for name in names(app.store)}
-            workers = [one.running for one in self._processes if one.role == "worker"]
-            if all(str(one.pid) in begun for one in workers if one is not None):
+            workers = [process.running for process in self._processes if process.role == "worker"]
+            if all(str(worker.pid) in begun for worker in workers if worker is not None):
                 return
             time.sleep(0.2)
         raise AssertionError(f"a worker did not start within {SETTLED_S_MAX:g} s")
@@ -268,7 +268,7 @@ class Versions:
                         holds.append((began, int(at)))
             # What a killed handler held it does not use any more: the last line it wrote is
             # before its end, so a hold of no length counts it once.
-            holds += [(at, at + 1) for some in held.values() for at in some[:1]]
+            holds += [(at, at + 1) for times in held.values() for at in times[:1]]
         return Lines(jobs, flows, holds)
 
     def _judge(self, app: Dueline, lines: Lines, rows: Sequence[Attempt]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def crowd(folder: Path, *, seconds: float, writers: int = WRITERS) -> Crowd:
     environment = os.environ | {FOLDER_VARIABLE: str(folder)}
     python = [sys.executable, "-m"]
     worker = subprocess.Popen([*python, "tests.kills.worker", "0"], cwd=ROOT, env=environment)
-    some = [
+    crew = [
         subprocess.Popen(
             [*python, "tests.kills.writer", str(seconds)],
             cwd=ROOT,
@@ -53,21 +53,21 @@ def crowd(folder: Path, *, seconds: float, writers: int = WRITERS) -> Crowd:
         for _ in range(writers)
     ]
     try:
-        said = [_said(writer, seconds) for writer in some]
+        said = [_said(writer, seconds) for writer in crew]
         worker.send_signal(signal.SIGTERM)
         # It may have come so late that it does not handle the signal yet.
         assert worker.wait(END_S_MAX) in {0, -signal.SIGTERM}
     finally:
-        for process in [worker, *some]:
+        for process in [worker, *crew]:
             process.kill()
             process.wait()
     app = Dueline(file_in(folder))
-    cancelled = {job for one in said for job in one["cancelled"]}
-    stored = {job for one in said for job in one["stored"]} - cancelled
+    cancelled = {job for answer in said for job in answer["cancelled"]}
+    stored = {job for answer in said for job in answer["stored"]} - cancelled
     answer = Crowd(
-        sum(one["calls"] for one in said),
-        max(one["slowest_s"] for one in said),
-        [error for one in said for error in one["errors"]],
+        sum(answer["calls"] for answer in said),
+        max(answer["slowest_s"] for answer in said),
+        [error for answer in said for error in answer["errors"]],
         Counter(state_of(app, job) for job in stored),
         Counter(state_of(app, job) for job in cancelled),
     )
@@ -94,9 +94,9 @@ def main() -> int:
     """Run it once and print what happened as JSON; answer 1 where there is a fault."""
     seconds = float(os.environ.get("SECONDS") or SECONDS)
     with tempfile.TemporaryDirectory() as folder:
-        found = crowd(Path(folder), seconds=seconds)
-    print(json.dumps({"seconds": seconds, "writers": WRITERS, **found._asdict()}, indent=2))  # noqa: T201
-    return 1 if found.errors or found.states["gone"] or found.states_of_cancelled["gone"] else 0
+        report = crowd(Path(folder), seconds=seconds)
+    print(json.dumps({"seconds": seconds, "writers": WRITERS, **report._asdict()}, indent=2))  # noqa: T201
+    return 1 if report.errors or report.states["gone"] or report.states_of_cancelled["gone"] else 0
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def ann(app: Dueline) -> Queues:
 def events(app: Dueline, job: Job[object]) -> list[str]:
     """Return the events of a job that no worker has recorded."""
     shards = app.engine.catalog.settings("default").shards_read
-    found = sorted(attempts(app.engine.store, "default", shards, everything=True), key=when)
-    mine = (event for event in found if event.job == job.id and not event.worker)
+    history = sorted(attempts(app.engine.store, "default", shards, everything=True), key=when)
+    mine = (event for event in history if event.job == job.id and not event.worker)
     return [f"{event.outcome}: {event.error}" for event in mine]
 
 

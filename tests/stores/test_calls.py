@@ -42,7 +42,7 @@ def test_calls_have_options_of_their_own(url: str) -> None:
     assert app.peek() == [jobs[1], jobs[3], jobs[4], jobs[0], three]
     reader = app.events(since=60)
     first = list(reader.read())  # up to the watermark: perhaps none, on stores of the network
-    assert {one.outcome for one in first} <= {"enqueued"}
+    assert {event.outcome for event in first} <= {"enqueued"}
     app.run_worker(concurrency=1, burst=True)
     assert [word.split()[0] for word in seen] == ["two", "one", "three"]
     assert [job.status for job in (jobs[0], *jobs[2:])] == ["done", "scheduled", "retrying", "dead"]
@@ -50,9 +50,9 @@ def test_calls_have_options_of_their_own(url: str) -> None:
         _ = jobs[1].status
     assert jobs[0].meta == {"word": "one"}
     rest = _rest(app, reader.cursor, count=len(jobs) + 1 + 5 - len(first))
-    enqueued = [one.job for one in [*first, *rest] if one.outcome == "enqueued"]
+    enqueued = [event.job for event in [*first, *rest] if event.outcome == "enqueued"]
     assert sorted(enqueued) == sorted(job.id for job in (*jobs, three))
-    ended = [one.job for one in rest if one.outcome != "enqueued"]
+    ended = [event.job for event in rest if event.outcome != "enqueued"]
     assert sorted(ended) == sorted(job.id for job in (jobs[0], jobs[1], *jobs[3:], three))
     assert app.find("one") is None
     app.close()
@@ -60,14 +60,14 @@ def test_calls_have_options_of_their_own(url: str) -> None:
 
 def _rest(app: Dueline, cursor: str, *, count: int) -> list[Any]:
     """Read the next events, each page by a reader of its own."""
-    found: list[Any] = []
+    events: list[Any] = []
     for _ in range(200):
         reader = app.events(cursor=cursor)
-        found += reader.read()
+        events += reader.read()
         cursor = reader.cursor
-        if len(found) >= count:
+        if len(events) >= count:
             break
-    return found
+    return events
 
 
 def test_steps_and_schedules_have_options_of_their_own(url: str) -> None:

@@ -45,8 +45,8 @@ def _give_up(ctx: Context) -> None:
 
 
 WAYS: dict[str, Callable[[Context], None]] = {
-    one.__name__[1:]: one
-    for one in (_refuse, _exit, _overrun, _snooze, _throttle, _retry, _give_up)
+    handler.__name__[1:]: handler
+    for handler in (_refuse, _exit, _overrun, _snooze, _throttle, _retry, _give_up)
 }
 
 

@@ -100,12 +100,12 @@ def probe(world: World, own: Circuits) -> Job:
 
 
 def test_failures_of_all_workers_open_a_circuit(world: World) -> None:
-    one, other = worker(world), worker(world)
+    first, second = worker(world), worker(world)
     jobs = claimed(world.queues, 3)
-    end(one, jobs[:2], FAILED, DONE)
-    end(other, jobs[:2], FAILED, DONE)
+    end(first, jobs[:2], FAILED, DONE)
+    end(second, jobs[:2], FAILED, DONE)
     assert not is_paused(world)
-    end(other, jobs[:1], FAILED)
+    end(second, jobs[:1], FAILED)
     assert is_paused(world)
     (circuit,) = circuit_records.open_in(world.store, "q").values()
     assert (circuit.failed, circuit.of) == (3, 5)

@@ -169,7 +169,7 @@ def test_what_is_done_is_not_read_again(lane: FakeLane) -> None:
 def test_the_cursor_never_passes_what_was_not_read(lane: FakeLane) -> None:
     places = [lane.born(NOW_US - 60 * SECOND_US, number) for number in range(300)]
     claimed = [lane.claim(NOW_US + n, most=20) for n in range(15)]
-    assert [place for some in claimed for place in some] == places
+    assert [place for batch in claimed for place in batch] == places
 
 
 def test_what_is_left_due_is_read_again_and_what_is_done_is_not(lane: FakeLane) -> None:

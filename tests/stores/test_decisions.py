@@ -95,8 +95,8 @@ class InsertingRecord(Subject):
 
     def effects(self) -> list[bool]:
         rows = [row.id for row in stream_of(self.store)]
-        found = self.store.find([self.job.id])[0]
-        return [found is not None, rows.count(self.job.id) == 1, self._version() == CLOSED]
+        row = self.store.find([self.job.id])[0]
+        return [row is not None, rows.count(self.job.id) == 1, self._version() == CLOSED]
 
     def is_decided(self) -> bool:
         return self._version() is not None
@@ -159,9 +159,9 @@ class Handover(End):
 
     def effects(self) -> list[bool]:
         holder = unique_records.read(self.store, self.job.lane.queue, KEY.key)
-        found = self.store.find([self._next.id])[0]
+        next_row = self.store.find([self._next.id])[0]
         is_taken = holder is not None and holder.id == self._next.id
-        return [*super().effects(), found is not None, is_taken]
+        return [*super().effects(), next_row is not None, is_taken]
 
 
 class Late(FailingStore):

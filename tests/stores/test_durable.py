@@ -58,7 +58,7 @@ def test_a_replay_gives_the_values_of_the_first_run(url: str) -> None:
         assert len(seen) == 2
         assert seen[0] == seen[1]
         assert seen[0][0] == charge(5)
-        assert [(one.position, one.kind, one.name) for one in job.steps()] == [
+        assert [(step.position, step.kind, step.name) for step in job.steps()] == [
             ("1", "step", "charge"),
             ("2", "sleep", ""),
             ("3", "step", "count"),

@@ -53,8 +53,8 @@ def declare(app: Dueline, stage: DurableStage) -> None:
     @app.durable(name="gathers", retry=Retry.fixed(1, attempts=5))
     async def gathers(ctx: DurableContext) -> list[object]:
         numbers = [double.call(n) for n in range(5)]
-        found = await ctx.gather([*numbers, fail.call()], limit=2, return_exceptions=True)
-        return [each.status if isinstance(each, CallFailed) else each for each in found]
+        answers = await ctx.gather([*numbers, fail.call()], limit=2, return_exceptions=True)
+        return [each.status if isinstance(each, CallFailed) else each for each in answers]
 
     @app.durable(name="loops", retry=Retry.fixed(1, attempts=5))
     def loops(ctx: DurableContext, n: int = 3, before: tuple[str, ...] = ()) -> list[str]:

@@ -92,13 +92,13 @@ def test_a_forecast_says_what_it_cannot_know_of_a_function(url: str) -> None:
             for what, unknown in awaited.items():
                 job = shown.enqueue(what)
                 wait_for(waits_for(job, what), what)
-                found = job.explain()
+                explanation = job.explain()
                 words = f"{unknown}, and {never}" if unknown else never
-                assert found.sentence.endswith(f" It is not known {words}.")
-                assert {unknown or never, never} <= {*found.unknown}
+                assert explanation.sentence.endswith(f" It is not known {words}.")
+                assert {unknown or never, never} <= {*explanation.unknown}
                 known = f"{unknown} is not known" if unknown else None
-                assert found.facts.get("no_forecast") == known
-                assert "expected start" not in found.sentence
+                assert explanation.facts.get("no_forecast") == known
+                assert "expected start" not in explanation.sentence
 
 
 @EVERY

@@ -95,9 +95,9 @@ class CountingReads:
 
     def read(self, *args: Any, **options: Any) -> Sequence[Record]:  # noqa: ANN401
         """Read, and count."""
-        found = self._read(*args, **options)
-        self.records += len(found)
-        return found
+        records = self._read(*args, **options)
+        self.records += len(records)
+        return records
 
 
 def test_pages_and_explanations_read_few_records_of_a_long_log(

@@ -15,7 +15,7 @@ from tests.harness.addresses import WITH_ADDRESS, world_of
 ROWS = 2 * PART + 1
 
 
-@pytest.mark.parametrize("kind", [one for one in WITH_ADDRESS if one.values != ("cassandra",)])
+@pytest.mark.parametrize("kind", [kind for kind in WITH_ADDRESS if kind.values != ("cassandra",)])
 def test_events_expire_by_ranges(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ ALL = situations()
 CHOSEN = {
     "sqlite": ALL,
     "steps": ALL,
-    "postgres": [one for place, one in enumerate(ALL) if place % 7 < 4],
+    "postgres": [situation for place, situation in enumerate(ALL) if place % 7 < 4],
     "redis": ALL[::3],
     "cassandra": ALL[::20],
 }
@@ -54,10 +54,10 @@ def test_every_condition_is_named_and_changed_in_order(kind: str, of: str, tmp_p
 def _explain_and_change(world: World, situation: Situation) -> None:
     scene = Scene(world, situation, f"q{len(world.queues.engine.catalog.names())}")
     try:
-        found = scene.explain()
-        _compare(scene, found)
+        explained = scene.explain()
+        _compare(scene, explained)
         if situation.claim not in ("running", "waiting", "stopping", "silent"):
-            _change(scene, found)
+            _change(scene, explained)
     except BaseException as error:
         error.add_note(f"in the situation {situation}")
         raise
@@ -65,34 +65,36 @@ def _explain_and_change(world: World, situation: Situation) -> None:
         scene.close()
 
 
-def _compare(scene: Scene, found: Explanation) -> None:
+def _compare(scene: Scene, explained: Explanation) -> None:
     said = [
         condition.kind if condition.kind in _OF_THE_JOB else f"{condition.kind} {condition.subject}"
-        for condition in found.conditions
+        for condition in explained.conditions
     ]
     answer = expected(scene.of, scene.name)
-    assert (said, found.ends_as) == (list(answer.conditions), answer.ends_as), str(found)
-    for condition in found.conditions:
-        assert condition.clause[1:].removeprefix("t is ") in found.sentence
+    assert (said, explained.ends_as) == (list(answer.conditions), answer.ends_as), str(explained)
+    for condition in explained.conditions:
+        assert condition.clause[1:].removeprefix("t is ") in explained.sentence
         assert condition.command.startswith("dueline ") or condition.change != "operator"
         assert bool(condition.at_us) == (condition.change == "time")
 
 
-def _change(scene: Scene, found: Explanation) -> None:
-    if (found.ends_as and not found.conditions) or scene.of.flow == "compensation":
+def _change(scene: Scene, explained: Explanation) -> None:
+    if (explained.ends_as and not explained.conditions) or scene.of.flow == "compensation":
         assert scene.is_settled_without_a_run()
-        assert scene.of.flow == "compensation" or scene.ended_as() == found.ends_as
+        assert scene.of.flow == "compensation" or scene.ended_as() == explained.ends_as
         return
-    for condition in found.conditions:
+    for condition in explained.conditions:
         is_work = condition.change == "work" and condition.kind != "limit"  # a worker does that
-        assert is_work or not scene.ran(), (condition, str(found))
+        assert is_work or not scene.ran(), (condition, str(explained))
         scene.change(condition)
-    expires_us = found.facts.get("expires_us", 0)
-    if found.ends_as and any(one.at_us >= int(expires_us) for one in found.conditions):
+    expires_us = explained.facts.get("expires_us", 0)
+    if explained.ends_as and any(
+        condition.at_us >= int(expires_us) for condition in explained.conditions
+    ):
         assert scene.is_settled_without_a_run()
-        assert scene.ended_as() == found.ends_as
+        assert scene.ended_as() == explained.ends_as
     elif not scene.ran():  # another job with the same limit was first, which was said
         assert scene.of.others == "same limit"
-        assert "which jobs come before it then" in found.unknown
+        assert "which jobs come before it then" in explained.unknown
         scene.world.clock.advance(3600)
-        assert scene.ran(), str(found)
+        assert scene.ran(), str(explained)

@@ -63,8 +63,8 @@ class FakeBoard:
         if not self.heads_of:
             return [None] * len(lanes)
         self._step("heads")
-        some = [self.rows.get(lane, []) for lane in lanes]
-        return [LaneHead(rows[: self.heads_of], len(rows) < self.heads_of) for rows in some]
+        lists = [self.rows.get(lane, []) for lane in lanes]
+        return [LaneHead(rows[: self.heads_of], len(rows) < self.heads_of) for rows in lists]
 
     def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
         assert shard == SHARD

@@ -33,11 +33,11 @@ class LateStore(LateClient):
         def fail(*_: object) -> None:
             raise StoreUnavailable
 
-        some = self._node.some
+        read_rows = self._node.some
         self._node.some = fail  # type: ignore[method-assign, assignment]
 
         def speak() -> None:
-            self._node.some = some  # type: ignore[method-assign]
+            self._node.some = read_rows  # type: ignore[method-assign]
 
         return speak
 
@@ -85,11 +85,11 @@ def test_a_result_that_lands_late_leaves_the_newer_one() -> None:
         if name == "commit" and losing:
             raise losing.pop()
 
-    one, two = Node(cluster, step), Node(cluster, lambda _: None)
+    first, second = Node(cluster, step), Node(cluster, lambda _: None)
     old, new = (Put("k", token_of(at_us), b"%d" % at_us, at_us=at_us) for at_us in (1, 2))
     with pytest.raises(Unknown):
-        one.commit("p", [old], 0)
-    assert two.commit("p", [new], 0)
-    assert one.read("p", 0) == [new]  # before this the old one landed
-    assert two.commit("p", [new], 0)
-    assert two.read("p", 0) == [new]
+        first.commit("p", [old], 0)
+    assert second.commit("p", [new], 0)
+    assert first.read("p", 0) == [new]  # before this the old one landed
+    assert second.commit("p", [new], 0)
+    assert second.read("p", 0) == [new]

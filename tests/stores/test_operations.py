@@ -24,9 +24,9 @@ log = logging.getLogger("shop")
 def in_time(is_so: Callable[[], object]) -> bool:
     """Wait for something, as long as an operator does at most."""
     until_s = time.monotonic() + PATIENCE_S
-    while not (found := is_so()) and time.monotonic() < until_s:
+    while not (answer := is_so()) and time.monotonic() < until_s:
         time.sleep(0.01)
-    return bool(found)
+    return bool(answer)
 
 
 @pytest.mark.long
@@ -80,7 +80,7 @@ def test_programs_enqueue_and_run_jobs(url: str) -> None:
     many = [{"task": "x", "args": [n], "queue": "models"} for n in range(20)]
     made = program.call("POST", "/jobs/bulk", {"jobs": many}, status=201, idempotency_key="k-2")
     same = program.call("POST", "/jobs/bulk", {"jobs": many}, status=201, idempotency_key="k-2")
-    assert [one["id"] for one in made] == [one["id"] for one in same]
+    assert [job["id"] for job in made] == [job["id"] for job in same]
     listed = program.call("GET", "/jobs?filter=queue:models&limit=100")["jobs"]
     assert len(listed) == 20
     app.close()
@@ -151,7 +151,7 @@ def test_dead_jobs_are_redriven(url: str) -> None:
     run = PacedRedrive(app.queues, JobFilter(task="fail"), "task:fail", 1_000, "ann")
     run.begin()
     assert sum(page.done for page in run.run()) == 3
-    assert [one.state for one in app.admin.redrives()] == ["done"]
+    assert [redrive.state for redrive in app.admin.redrives()] == ["done"]
     assert app.admin.count("state:dead").jobs == 0
     app.close()
 
@@ -177,7 +177,7 @@ def test_the_log_of_a_failed_attempt_is_kept(url: str) -> None:
 
     job, other = flaky.enqueue("red"), mute.enqueue()
     app.run_worker(["default"], burst=True)
-    assert [one.fence for one in job.logs()] == [1, 2]
+    assert [line.fence for line in job.logs()] == [1, 2]
     first, second, *rest = job.logs()[0].text.splitlines()
     assert first.endswith("Z WARNING shop: first")
     assert second == "    fake \\x1b[31mred"
@@ -185,5 +185,5 @@ def test_the_log_of_a_failed_attempt_is_kept(url: str) -> None:
     assert rest[1] == "    Traceback (most recent call last):"
     assert rest[-1] == "    IndexError: pop from empty list"
     assert other.logs() == []
-    assert [one.fence for one in app.admin.get(str(job.id)).lines] == [1, 2]
+    assert [line.fence for line in app.admin.get(str(job.id)).lines] == [1, 2]
     app.close()

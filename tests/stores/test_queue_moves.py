@@ -78,8 +78,8 @@ def queues_of(app: Dueline, *jobs: Job[str]) -> list[list[str]]:
     lanes = {name: list(app.engine.lanes_of(name)) for name in ("a", "b")}
     rows = [
         (row.id.hex(), name)
-        for name, some in lanes.items()
-        for lane in some
+        for name, listed in lanes.items()
+        for lane in listed
         for row in jobs_in(app.engine.store, lane)
     ]
     return [[name for job_id, name in rows if job_id == job.id] for job in jobs]
@@ -88,7 +88,7 @@ def queues_of(app: Dueline, *jobs: Job[str]) -> list[list[str]]:
 def events(app: Dueline, job: Job[str]) -> list[str]:
     """Return the events of a job in all queues, the first first."""
     attempts = attempts_of(app.engine, parse_id(job.id), None, limit=50).attempts
-    return [f"{one.queue} {one.outcome}: {one.error}" for one in reversed(attempts)]
+    return [f"{attempt.queue} {attempt.outcome}: {attempt.error}" for attempt in reversed(attempts)]
 
 
 def is_refused(call: Callable[[], object]) -> bool:
@@ -129,7 +129,7 @@ def test_a_moved_job_keeps_all_but_its_queue(app: Dueline) -> None:
     burst(app, "a")
     assert (ready.status, bad.status) == ("ready", "retrying")
     bad.move("b")
-    assert [one.queue for one in app.admin.get(bad.id).attempts] == ["b", "a", "a"]
+    assert [attempt.queue for attempt in app.admin.get(bad.id).attempts] == ["b", "a", "a"]
     burst(app)
     assert ready.result(timeout=0) == "x"
     later.retry()
@@ -200,9 +200,9 @@ def test_a_unique_key_goes_along(app: Dueline) -> None:
     job.move("b")
     assert is_refused(partial(task.using(queue="b").enqueue, "y"))
     assert app.find("one", queue="a") is None
-    found = app.find("one", queue="b")
-    assert found is not None
-    assert found.id == job.id
+    there = app.find("one", queue="b")
+    assert there is not None
+    assert there.id == job.id
     other = task.enqueue("y")
     assert is_refused(partial(other.move, "b"))
     job.cancel()

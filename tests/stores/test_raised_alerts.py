@@ -53,13 +53,13 @@ def dying(world: World, number: int = 10, *, every: int = 1) -> Callable[[], Non
     return enqueue
 
 
-def stays(run: Run, found: Alert, enqueue: Callable[[], object], seconds: int) -> None:
+def stays(run: Run, alert: Alert, enqueue: Callable[[], object], seconds: int) -> None:
     """Expect that an alert stays raised, as one."""
-    kind = found.condition.kind
+    kind = alert.condition.kind
     for _ in range(seconds // STEP_S):
         run.step(enqueue)
         now = [alert.since_us for alert in run.raised() if alert.condition.kind == kind]
-        assert now == [found.since_us]
+        assert now == [alert.since_us]
 
 
 def ends(run: Run, kind: str, enqueue: Callable[[], object] = lambda: None) -> None:
@@ -76,11 +76,11 @@ def test_dead_letters_that_grow(world: World) -> None:
     for _ in range(4):
         run.step(some(world, 5))
     for _ in range(2):
-        found = run.until_raised("dead", dying(world))
-        assert "most of them of shop.bad" in found.condition.sentence
-        assert "ValueError: bad" in found.condition.sentence
-        assert found.condition.command == "dueline dead list --queue q"
-        stays(run, found, dying(world), 180)
+        alert = run.until_raised("dead", dying(world))
+        assert "most of them of shop.bad" in alert.condition.sentence
+        assert "ValueError: bad" in alert.condition.sentence
+        assert alert.condition.command == "dueline dead list --queue q"
+        stays(run, alert, dying(world), 180)
         ends(run, "dead", some(world, 5))
 
 
@@ -89,8 +89,8 @@ def test_dead_letters_that_grow_slowly_stay_named(world: World) -> None:
     for _ in range(4):
         run.step(some(world, 5))
     enqueue = dying(world, 4, every=4)  # twelve a minute
-    found = run.until_raised("dead", enqueue)
-    stays(run, found, enqueue, 300)
+    alert = run.until_raised("dead", enqueue)
+    stays(run, alert, enqueue, 300)
     ends(run, "dead")
 
 
@@ -123,15 +123,15 @@ def test_a_paused_queue_whose_jobs_wait(world: World) -> None:
         run.step(some(world, 5))
     catalog.configure("q", is_paused=True)
     idle = {"accept": lambda _: False}
-    found = run.until_raised("paused", some(world, 1), **idle)
-    assert found.condition.command == "dueline queues resume q"
+    raised = run.until_raised("paused", some(world, 1), **idle)
+    assert raised.condition.command == "dueline queues resume q"
     for _ in range(120 // STEP_S):
         run.step(some(world, 1), **idle)
-        assert [alert.since_us for alert in run.raised()] == [found.since_us]
-    (check,) = [one for one in examine(world.queues.engine).checks if "paused" in one.finding]
+        assert [alert.since_us for alert in run.raised()] == [raised.since_us]
+    (check,) = [check for check in examine(world.queues.engine).checks if "paused" in check.finding]
     assert check.verdict == "warning"
     ready = is_ready(world.queues.engine, max_age_us=SECOND_US)
-    assert [one.finding.partition(",")[0] for one in ready] == ["it is paused"]
+    assert [check.finding.partition(",")[0] for check in ready] == ["it is paused"]
     assert Watch(world.queues.engine).look().paused == {"q"}
     catalog.configure("q", is_paused=False)
     ends(run, "paused", some(world, 5))
@@ -149,17 +149,17 @@ def test_an_application_that_cannot_be_imported(world: World) -> None:
         run.step(fail)
         if run.log:
             break
-    (found,) = run.raised()
-    assert run.log == [found.text()]
-    assert "A worker of shop:app on web-1 cannot start for" in found.condition.sentence
-    assert "No module named x." in found.condition.sentence
-    stays(run, found, fail, 300)
+    (alert,) = run.raised()
+    assert run.log == [alert.text()]
+    assert "A worker of shop:app on web-1 cannot start for" in alert.condition.sentence
+    assert "No module named x." in alert.condition.sentence
+    stays(run, alert, fail, 300)
     assert engine.catalog.names() == ["q"]
     for checks in (examine(engine).checks, is_ready(engine, max_age_us=600 * SECOND_US)):
-        (check,) = [one for one in checks if one.name == "application shop:app"]
+        (check,) = [check for check in checks if check.name == "application shop:app"]
         assert "No module named x." in check.finding
     failed_starts.clear(engine, "other:app")
-    stays(run, found, lambda: None, 15)
+    stays(run, alert, lambda: None, 15)
     failed_starts.clear(engine, "shop:app")
     ends(run, "import")
 
@@ -192,10 +192,10 @@ def test_two_bursts_and_a_flaky_task(world: World) -> None:
     run = Run(world)
     for each in (1, 3, 1):
         number = 10 if each == 1 else 85
-        found = run.until_raised("failures", some(world, number), each=each)
+        raised = run.until_raised("failures", some(world, number), each=each)
         for _ in range(180 // STEP_S):
             run.step(some(world, number), each=each)
-            assert [alert.since_us for alert in run.raised()] == [found.since_us]
+            assert [alert.since_us for alert in run.raised()] == [raised.since_us]
         ends(run, "failures", some(world, 5))
 
 
@@ -213,10 +213,10 @@ def test_a_schedule_whose_occurrences_are_skipped(world: World) -> None:
         scheduler.advance_all(queues)
 
     run.step(enqueue)
-    found = run.until_raised("schedule", enqueue, accept=lambda _: False)
-    assert found.condition.subject == "s"
-    assert "of the schedule s ran no job" in found.condition.sentence
-    assert found.condition.command == "dueline schedules show s"
+    alert = run.until_raised("schedule", enqueue, accept=lambda _: False)
+    assert alert.condition.subject == "s"
+    assert "of the schedule s ran no job" in alert.condition.sentence
+    assert alert.condition.command == "dueline schedules show s"
     ends(run, "schedule", enqueue)
 
 
@@ -228,6 +228,6 @@ def test_a_schedule_whose_job_expired(world: World) -> None:
     def enqueue() -> None:
         scheduler.advance_all(queues)
 
-    found = run.until_raised("schedule", enqueue, accept=lambda _: False)
-    assert "expired before it started" in found.condition.sentence
+    alert = run.until_raised("schedule", enqueue, accept=lambda _: False)
+    assert "expired before it started" in alert.condition.sentence
     ends(run, "schedule", enqueue)

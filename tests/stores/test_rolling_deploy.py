@@ -40,8 +40,8 @@ def test_a_new_task_waits_for_a_worker_that_knows_it(url: str) -> None:
             assert "no live worker knows task shop.send" in said.sentence
         ready = is_ready(new.engine, max_age_us=600 * SECOND_US)
         for checks in (ready, examine(new.engine).checks):
-            (found,) = [one.finding for one in checks if one.name == "queue default"]
-            assert found.startswith("no live worker knows task shop.send; ")
+            (finding,) = [check.finding for check in checks if check.name == "queue default"]
+            assert finding.startswith("no live worker knows task shop.send; ")
         assert {(row.errors, row.crashes) for row in rows_of(new, sent)} == {(0, 0)}
         assert [job.status for job in sent] == ["ready"] * len(sent)
         with working(new):
@@ -49,7 +49,7 @@ def test_a_new_task_waits_for_a_worker_that_knows_it(url: str) -> None:
             more = [send.enqueue(n) for n in range(4)] + [sell.enqueue(n) for n in range(4)]
             until(lambda: {job.status for job in more} == {"done"})
             assert flow.result(timeout=PATIENCE_S) == 1
-        assert {one.verdict for one in is_ready(new.engine, max_age_us=SECOND_US)} == {"good"}
+        assert {check.verdict for check in is_ready(new.engine, max_age_us=SECOND_US)} == {"good"}
     with working(old):  # a task may be registered while a worker runs
         old.task(name="shop.late")(lambda: None)
         late = old.task_named("shop.late").enqueue()

@@ -72,7 +72,7 @@ def reasons(shop: TopicShop, event: Event) -> dict[str, str]:
     """Explain an event; return the reason of each subscriber."""
     told = shop.app.admin.explain_event("topics", event.id).deliveries
     assert told == shop.app.admin.explain_event("topics", str(event.position)).deliveries
-    return {one.group.removeprefix("task "): one.explanation.reason for one in told}
+    return {delivery.group.removeprefix("task "): delivery.explanation.reason for delivery in told}
 
 
 def test_what_became_of_an_event_is_explained(world: World) -> None:
@@ -83,7 +83,7 @@ def test_what_became_of_an_event_is_explained(world: World) -> None:
     assert reasons(shop, first) == {"welcome": "no worker", "audit": "no worker"}
     assert reasons(shop, event) == {"welcome": "never", "audit": "no worker"}
     [audit, _] = explain("topics", event.id).deliveries
-    assert [one.facts.get("behind") for one in audit.explanation.conditions] == [None, 1]
+    assert [cause.facts.get("behind") for cause in audit.explanation.conditions] == [None, 1]
 
     worker = shop.begin()
     for subscriber in worker._subscribers:
@@ -123,7 +123,7 @@ def test_an_event_that_has_expired_is_explained_by_its_jobs(world: World) -> Non
     shop.app.stream("topics").expire()
     told = shop.app.admin.explain_event("topics", event.id)
     assert told.event is None
-    assert {one.job for one in told.deliveries} == jobs
+    assert {delivery.job for delivery in told.deliveries} == jobs
 
 
 def peeked(shop: TopicShop) -> list[Job]:

@@ -183,8 +183,10 @@ def _meet(worker: Dueline, other: Dueline, job: Job[str], result: str | None) ->
         until(lambda: job.explain().reason == "task unknown")  # after its first heartbeat
         text = job.explain().sentence
         assert f"task {TASK}" in text
-        found = [one.finding for one in examine(worker.engine).checks if TASK in one.finding]
-        assert len(found) == 1, found
+        findings = [
+            check.finding for check in examine(worker.engine).checks if TASK in check.finding
+        ]
+        assert len(findings) == 1, findings
         began_s = time.monotonic()
         with working(other):
             assert job.result(timeout=PATIENCE_S).startswith("to ")
@@ -310,7 +312,8 @@ def test_a_queue_is_added_and_removed(versions: Versions) -> None:
         until(lambda: job.explain().reason == "no worker")
         with working(new):  # it serves the old queue too: no job stays behind
             before = old.task_named(TASK).enqueue("ben")
-            assert [one.result(timeout=PATIENCE_S) for one in (job, before)] == ["to ann", "to ben"]
+            ends = [sent.result(timeout=PATIENCE_S) for sent in (job, before)]
+            assert ends == ["to ann", "to ben"]
     with working(new):
         assert old.task_named(TASK).enqueue("ben").result(timeout=PATIENCE_S) == "to ben"
 

@@ -45,8 +45,8 @@ def find_java() -> str:
 
 def java_version(answer: str) -> int | None:
     """The major version in what `java -version` prints, or None."""
-    found = re.search(r'version "(\d+)', answer)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(\d+)', answer)
+    return int(match.group(1)) if match else None
 
 
 def fetch_jars(cache: Path = CACHE, version: str = CASSANDRA_VERSION) -> Path:

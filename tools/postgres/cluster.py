@@ -65,10 +65,10 @@ class Cluster:
         if self._asked_port is not None:
             return self._asked_port
         settings = self.data / "postgresql.auto.conf"
-        found = re.search(
+        match = re.search(
             r"^port = (\d+)", settings.read_text() if settings.exists() else "", re.MULTILINE
         )
-        return int(found[1]) if found else PORT
+        return int(match[1]) if match else PORT
 
     @property
     def url(self) -> str:
@@ -222,9 +222,9 @@ def install() -> None:
 
 def _folder_of_programs() -> Path | None:
     """Return the folder with the newest server's programs."""
-    found = [path for path in _DEBIAN.glob("*/bin") if _has_all(path)]
-    if found:
-        return max(found, key=lambda path: int(re.sub(r"\D", "", path.parent.name) or 0))
+    folders = [path for path in _DEBIAN.glob("*/bin") if _has_all(path)]
+    if folders:
+        return max(folders, key=lambda path: int(re.sub(r"\D", "", path.parent.name) or 0))
     on_path = shutil.which("pg_ctl")
     if on_path and _has_all(Path(on_path).resolve().parent):
         return Path(on_path).resolve().parent

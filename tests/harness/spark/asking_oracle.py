@@ -23,7 +23,7 @@ def recounted(lines: Sequence[Line], since_us: int = 0) -> dict[str, list[Line]]
         if row["run_us"] is not None:
             spent[row["tenant"], row["task"]].append(row)
     return {
-        "failures": [found for key, rows in tasks.items() for found in _failing(*key, rows)],
+        "failures": [failing for key, rows in tasks.items() for failing in _failing(*key, rows)],
         "waiting": [
             _waiting(*key, rows, [row for row in started if row["queue"] == key[0]])
             for key, rows in tenants.items()

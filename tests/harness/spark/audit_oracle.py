@@ -51,11 +51,11 @@ class Run(NamedTuple):
 
     def fences(self, *outcomes: str) -> list[int]:
         """Return the fences of the events with one of these outcomes."""
-        return [one["attempt"] for one in self.events if one["outcome"] in outcomes]
+        return [event["attempt"] for event in self.events if event["outcome"] in outcomes]
 
     def has_ended(self) -> bool:
         """Return whether some row ends the job for good."""
-        return any(one["outcome"] in ENDED for one in chain(self.claims, self.events))
+        return any(line["outcome"] in ENDED for line in chain(self.claims, self.events))
 
 
 def audit(
@@ -74,7 +74,7 @@ def audit(
     runs = _runs(attempts)
     last = dict(sorted(runs))
     lives = None if living is None else set(living)
-    ids = {one if isinstance(one, str) else one[0] for one in living or ()}
+    ids = {place if isinstance(place, str) else place[0] for place in living or ()}
     findings: list[Line] = []
 
     def find(rule: str, key: tuple[str, int | None], queue: str | None, attempt: int) -> None:
@@ -122,7 +122,7 @@ def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
             claims.get(key, ()),
             first_rows(claims.get(key, ())),
             events.get(key, ()),
-            {one["attempt"] for one in claims.get(key, ()) if _is_of_dead_worker(one)},
+            {claim["attempt"] for claim in claims.get(key, ()) if _is_of_dead_worker(claim)},
         )
         for key in dict.fromkeys(chain(claims, events))
     }
@@ -172,18 +172,18 @@ def _of_row(line: Line, known: Known) -> Iterator[str]:
 def _of_claims(run: Run) -> Iterator[Fault]:
     """Yield the rules that several rows of one attempt break."""
     rows: dict[int, list[Line]] = defaultdict(list)
-    for one in run.claims:
-        rows[one["attempt"]].append(one)
+    for claim in run.claims:
+        rows[claim["attempt"]].append(claim)
     changed = run.fences("changed")
     for line in run.attempts:
         attempt = line["attempt"]
-        if len({(one["claimed"], one["worker"]) for one in rows[attempt]}) > 1:
+        if len({(claim["claimed"], claim["worker"]) for claim in rows[attempt]}) > 1:
             yield "one fence", attempt
         # A worker that was presumed dead may have written its own row, too (rule F3).
-        own = [one for one in rows[attempt] if not _is_of_dead_worker(one)]
-        final = {(one["outcome"], one["error"]) for one in own if one["outcome"] in FINAL}
-        others = {one["outcome"] for one in own if one["outcome"] not in FINAL}
-        if len({one["ended"] for one in own}) > 1 or len(final) > 1 or len(others) > 1:
+        own = [claim for claim in rows[attempt] if not _is_of_dead_worker(claim)]
+        final = {(claim["outcome"], claim["error"]) for claim in own if claim["outcome"] in FINAL}
+        others = {claim["outcome"] for claim in own if claim["outcome"] not in FINAL}
+        if len({claim["ended"] for claim in own}) > 1 or len(final) > 1 or len(others) > 1:
             yield "another end", attempt
         is_moved = any(fence < attempt for fence in changed)
         started = line["started"]
@@ -230,7 +230,7 @@ def _of_sections(run: Run, known: Known) -> Iterator[Fault]:
     for line in run.events:
         if line["outcome"] == "section" and line["queue"] in known.exact:
             sections[line["attempt"]].append(line)
-    changed, found = run.fences("changed"), set[Fault]()
+    changed, faults = run.fences("changed"), set[Fault]()
     for attempt, lines in sections.items():
         is_open = 2 * sum(line["error"] == "began" for line in lines) > len(lines)
         over = max((line["ended"] for line in lines if line["error"] == "ended"), default=None)
@@ -240,7 +240,7 @@ def _of_sections(run: Run, known: Known) -> Iterator[Fault]:
             if is_after or (
                 line["attempt"] >= attempt and line["outcome"] in ("cancelled", "expired", "lost")
             ):
-                found.add(("went on", line["attempt"]))
+                faults.add(("went on", line["attempt"]))
         for later, others in sections.items():
             begins = [line["ended"] for line in others if line["error"] == "began"]
             if (
@@ -248,17 +248,17 @@ def _of_sections(run: Run, known: Known) -> Iterator[Fault]:
                 and over is not None
                 and min(begins, default=over) < over + SECTION_KEPT_US
             ):
-                found.add(("repeated", later))
-        found -= {
-            (rule, later) for rule, later in found
+                faults.add(("repeated", later))
+        faults -= {
+            (rule, later) for rule, later in faults
             if any(attempt <= fence < later for fence in changed)
         }  # fmt: skip
-    yield from found
+    yield from faults
 
 
 def _of_events(run: Run, known: Known) -> Iterator[Fault]:
     """Yield the rules that need the events of a job in addition to its attempts."""
-    enqueue_events = {one["id"] for one in run.events if one["outcome"] == "enqueued"}
+    enqueue_events = {event["id"] for event in run.events if event["outcome"] == "enqueued"}
     if len(enqueue_events) > 1 and run.events[0]["queue"] in known.exact:
         yield "enqueued twice", 0
     exact = known.exact
@@ -286,11 +286,11 @@ def _is_of_dead_worker(line: Line) -> bool:
 
 def _of_place(run: Run) -> Iterator[Fault]:
     """Yield attempts with another task, queue or tenant than before."""
-    placed = [one for one in run.events if one["outcome"] in ("enqueued", "changed")]
-    if not any(one["outcome"] == "enqueued" for one in placed):
+    placed = [event for event in run.events if event["outcome"] in ("enqueued", "changed")]
+    if not any(event["outcome"] == "enqueued" for event in placed):
         placed += run.attempts[:1]
     for name in ("task", "queue", "tenant"):
-        values = {one[name] for one in placed}
+        values = {event[name] for event in placed}
         for line in run.attempts:
             if line[name] not in values:
                 yield f"another {name}", line["attempt"]
@@ -334,7 +334,7 @@ def _changed_results(
     runs: Mapping[Key, Run], results: Iterable[Line] | None
 ) -> Iterator[tuple[str, Line]]:
     """Yield attempts whose stored result differs from the one that they had."""
-    kept = {(one["job_id"], one["finished"]): one["value"] for one in results or ()}
+    kept = {(row["job_id"], row["finished"]): row["value"] for row in results or ()}
     if not kept:
         return
     for run in runs.values():
@@ -356,9 +356,9 @@ def crowded(attempts: Iterable[Line], capacities: Mapping[str, int]) -> Iterator
         if begin is not None and begin < end:
             who = line["job_id"], line["enqueued"], line["attempt"]
             changes[line["task"]] += [(begin, 1, who, line), (end, -1, who, line)]
-    for task, some in changes.items():
+    for task, steps in changes.items():
         running = 0
-        for _, step, _, line in sorted(some, key=itemgetter(0, 1, 2)):
+        for _, step, _, line in sorted(steps, key=itemgetter(0, 1, 2)):
             running += step
             if step > 0 and running > capacities[task]:
                 yield line
@@ -372,7 +372,7 @@ def passed_by(attempts: Iterable[Line], moved: Collection[str | Key], most: int)
     for lines in lanes.values():
         claims: dict[int, list[int]] = {}
         for level in {line["priority"] for line in lines}:
-            claims[level] = sorted(one["claimed"] for one in lines if one["priority"] < level)
+            claims[level] = sorted(line["claimed"] for line in lines if line["priority"] < level)
         for line in lines:
             run = line["job_id"], line["enqueued"]
             if line["attempt"] != 1 or run[0] in moved or run in moved:

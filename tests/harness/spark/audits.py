@@ -21,7 +21,7 @@ def living_of(living: Collection[Any]) -> Any:
 
     from dueline.spark.pipeline.audit_queries import LIVING
 
-    keys = [(one, None) if isinstance(one, str) else one for one in living]
+    keys = [(place, None) if isinstance(place, str) else place for place in living]
     return pa.Table.from_pylist([{"job_id": job, "enqueued": at} for job, at in keys], LIVING)
 
 

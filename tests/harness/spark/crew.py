@@ -99,11 +99,11 @@ class Crew:
         finals: dict[str, Final] = {job: self.final(job) for job in ids}
         recorded = [Recorded(*told) for told in self.recorded()]
         report = judge(events, finals, recorded, prefetch=0)
-        return {verdict: found for verdict, found in report.faults.items() if found}
+        return {verdict: stories for verdict, stories in report.faults.items() if stories}
 
     def recorded(self) -> list[tuple[str, int, str]]:
         """Read the queue's own history: job, claim, outcome."""
-        return [(one.job, one.fence, one.outcome) for one in attempts(self.app.store, QUEUE, 1)]
+        return [(end.job, end.fence, end.outcome) for end in attempts(self.app.store, QUEUE, 1)]
 
 
 def expect_on_a_cluster(crew: Crew, machines: Cluster, folder: Path, app: Dueline) -> None:
@@ -118,9 +118,9 @@ def expect_on_a_cluster(crew: Crew, machines: Cluster, folder: Path, app: Duelin
     assert not list(app.queues.engine.jobs_of(cluster.QUEUE))
     told = list(attempts(app.store, cluster.QUEUE, cluster.SHARDS))
     # A claim whose job waits for a place of Spark's is released before its handler starts.
-    ends = Counter(one.outcome for one in told if one.outcome != "given_back")
+    ends = Counter(end.outcome for end in told if end.outcome != "given_back")
     assert ends == {"done": cluster.ROWS, "crashed": 1}
-    assert len({one.job for one in told}) == cluster.ROWS
-    starts = Counter(int(one.name.split(".")[0]) for one in folder.glob("*.ran"))
+    assert len({end.job for end in told}) == cluster.ROWS
+    starts = Counter(int(note.name.split(".")[0]) for note in folder.glob("*.ran"))
     assert starts == dict.fromkeys(range(cluster.ROWS), 1) | {cluster.ROWS // 2: 2}
     app.close()

@@ -35,8 +35,8 @@ class Lake:
         table = self.table("bronze")
         table.create()
         batch = (table.position(BATCH) or 0) + 1
-        some = pa.Table.from_pylist([{**row, "batch": batch} for row in rows], BRONZE.inside)
-        table.commit(table.writer.write(some), positions={BATCH: batch, "instant": batch})
+        written = pa.Table.from_pylist([{**row, "batch": batch} for row in rows], BRONZE.inside)
+        table.commit(table.writer.write(written), positions={BATCH: batch, "instant": batch})
 
     def run(self, names: Sequence[str] = ()) -> Any:
         """Bring the tables up to bronze."""
@@ -60,13 +60,13 @@ def rows_of(table: Any) -> Counter[Any]:
     """Read a table as rows without an order, instants as microseconds, without the day."""
     import pyarrow as pa
 
-    found = table.view().dataset().to_table()
-    for place, field in enumerate(found.schema):
+    content = table.view().dataset().to_table()
+    for place, field in enumerate(content.schema):
         if pa.types.is_timestamp(field.type):
-            column = found.column(place).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-            found = found.set_column(place, field.name, column)
+            column = content.column(place).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            content = content.set_column(place, field.name, column)
     rows: Counter[Any] = Counter()
-    for row in found.to_pylist():
+    for row in content.to_pylist():
         row.pop("day", None)
         rows[tuple(sorted(row.items()))] += 1
     return rows

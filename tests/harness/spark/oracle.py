@@ -150,7 +150,7 @@ def flow(rows: Iterable[Line]) -> list[Line]:
 
 def slo(starts: Sequence[Line], objective: float = OBJECTIVE) -> list[Line]:
     """Compute burn rates."""
-    found: list[Line] = []
+    burns: list[Line] = []
     newest = max((row["minute"] for row in starts), default=0)
     for queue in {row["queue"] for row in starts}:
         mine = [row for row in starts if row["queue"] == queue]
@@ -165,8 +165,8 @@ def slo(starts: Sequence[Line], objective: float = OBJECTIVE) -> list[Line]:
             else:
                 burn = (1 - in_time / started) / (1 - objective) if started else None
                 line[f"burn{name}"] = burn
-        found.append(line)
-    return found
+        burns.append(line)
+    return burns
 
 
 def fairness(minutes: Sequence[Line]) -> list[Line]:
@@ -175,20 +175,20 @@ def fairness(minutes: Sequence[Line]) -> list[Line]:
     for row in minutes:
         late_us = floor(row["lateness_us"] / row["attempts"])
         cells[row["queue"], row["minute"]].append((row["tenant"], row["attempts"], late_us))
-    found: list[Line] = []
-    for (queue, at), some in cells.items():
+    lines: list[Line] = []
+    for (queue, at), tenants in cells.items():
         over = {
-            tenant: late_us - min(us for _, other, us in some if other >= attempts)
-            for tenant, attempts, late_us in some
+            tenant: late_us - min(us for _, other, us in tenants if other >= attempts)
+            for tenant, attempts, late_us in tenants
         }
         most = max(over.values())
         latest = min(tenant for tenant, us in over.items() if us == most) if most else None
-        found.append(
-            {"queue": queue, "minute": at, "tenants": len(some),
-             "attempts": sum(attempts for _, attempts, _ in some),
+        lines.append(
+            {"queue": queue, "minute": at, "tenants": len(tenants),
+             "attempts": sum(attempts for _, attempts, _ in tenants),
              "over_us": most, "tenant": latest}
         )  # fmt: skip
-    return found
+    return lines
 
 
 def poison(failures: Sequence[Line]) -> list[Line]:
@@ -198,47 +198,47 @@ def poison(failures: Sequence[Line]) -> list[Line]:
         kinds[row["queue"], row["task"], row["fingerprint"]].append(row)
     return [
         dict(zip(("queue", "task", "fingerprint"), kind, strict=True))
-        | {name: sum(r[name] for r in some) for name in ("jobs", "attempts", "crashed", "dead")}
-        | {"last": max(row["minute"] for row in some)}
-        for kind, some in kinds.items()
+        | {name: sum(r[name] for r in lines) for name in ("jobs", "attempts", "crashed", "dead")}
+        | {"last": max(row["minute"] for row in lines)}
+        for kind, lines in kinds.items()
     ]
 
 
 def suspicious(rows: Sequence[Line]) -> list[Line]:
     """Find shards that are worse than others."""
-    found: list[Line] = []
+    suspects: list[Line] = []
     for queue in {row["queue"] for row in rows}:
         shards: dict[int, list[Line]] = defaultdict(list)
         for row in rows:
             if row["queue"] == queue:
                 shards[row["shard"]].append(row)
         late = {
-            shard: sorted(max(0, r["lateness_us"]).bit_length() for r in some if r["started"])
-            for shard, some in shards.items()
+            shard: sorted(max(0, r["lateness_us"]).bit_length() for r in lines if r["started"])
+            for shard, lines in shards.items()
         }
-        middles = {shard: some[(len(some) + 1) // 2 - 1] for shard, some in late.items() if some}
+        middles = {shard: bits[(len(bits) + 1) // 2 - 1] for shard, bits in late.items() if bits}
         usual = sorted(middles.values())[(len(middles) + 1) // 2 - 1] if middles else 0
-        crashed = {n: sum(r["outcome"] == "crashed" for r in some) for n, some in shards.items()}
-        for shard, some in shards.items():
+        crashed = {n: sum(r["outcome"] == "crashed" for r in lines) for n, lines in shards.items()}
+        for shard, lines in shards.items():
             key = {"queue": queue, "shard": shard,
                    "command": f"dueline shards lag --queue {queue}"}  # fmt: skip
             step, started = middles.get(shard, 0), len(late[shard])
-            others = sum(map(len, shards.values())) - len(some)
+            others = sum(map(len, shards.values())) - len(lines)
             of_others = sum(crashed.values()) - crashed[shard]
             if len(shards) >= 2 and started >= 20 and step >= max(21, usual + 2):
                 words = (
                     f"half of {started} starts are late by 2^{step - 1} us or more;"
                     f" the queue's by 2^{usual - 1}"
                 )
-                found.append(key | {"reason": "slow", "evidence": words})
-            is_deadly = crashed[shard] * others > 4 * of_others * len(some)
+                suspects.append(key | {"reason": "slow", "evidence": words})
+            is_deadly = crashed[shard] * others > 4 * of_others * len(lines)
             if len(shards) >= 2 and crashed[shard] >= 3 and is_deadly:
                 words = (
-                    f"{crashed[shard]} of {len(some)} attempts crashed;"
+                    f"{crashed[shard]} of {len(lines)} attempts crashed;"
                     f" of the other shards' {of_others} of {others}"
                 )
-                found.append(key | {"reason": "crashes", "evidence": words})
-    return found
+                suspects.append(key | {"reason": "crashes", "evidence": words})
+    return suspects
 
 
 def tables(rows: Sequence[Line], target: int = TARGET) -> dict[str, list[Line]]:

@@ -72,27 +72,27 @@ class Life:
 
     def claim(self) -> None:
         """Claim some; of those that are held, some are forgotten, as if their worker had died."""
-        self.held = [one for one in self.held if self.chance.random() < 0.8]
+        self.held = [held for held in self.held if self.chance.random() < 0.8]
         hand = self.chance.choice(self.hands)
-        self.held += [(hand, one) for one in hand.claim(4)]
+        self.held += [(hand, delivery) for delivery in hand.claim(4)]
 
     def settle(self) -> None:
         """Say of one what became of it; too late for some."""
         if self.held:
-            hand, one = self.held.pop(self.chance.randrange(len(self.held)))
+            hand, delivery = self.held.pop(self.chance.randrange(len(self.held)))
             self.chance.choice([
                 hand.ack,
                 hand.ack,
                 hand.release,
-                lambda some: hand.nack(some, delay=self.chance.choice([0, 1, 5]), reason="no"),
-                lambda some: hand.reject(some, "bad"),
-            ])([one])  # fmt: skip
+                lambda taken: hand.nack(taken, delay=self.chance.choice([0, 1, 5]), reason="no"),
+                lambda taken: hand.reject(taken, "bad"),
+            ])([delivery])  # fmt: skip
 
     def extend(self) -> None:
         """Hold one longer."""
         if self.held:
-            hand, one = self.chance.choice(self.held)
-            hand.extend([one])
+            hand, delivery = self.chance.choice(self.held)
+            hand.extend([delivery])
 
     def cancel(self) -> None:
         """Cancel any job."""
@@ -105,17 +105,17 @@ class Life:
     def change(self) -> None:
         """Give any job another priority, or another time."""
         if self.chance.random() < 0.5:
-            self._try(lambda one: self.queues.change(one, priority=self.chance.choice([0, 3, 9])))
+            self._try(lambda job: self.queues.change(job, priority=self.chance.choice([0, 3, 9])))
         else:
             at_us = self.queues.engine.time.latest_us() + 4_000_000
-            self._try(lambda one: self.queues.reschedule(one, at_us))
+            self._try(lambda job: self.queues.reschedule(job, at_us))
 
     def _try(self, act: Any) -> None:
-        one = self.chance.choice(self.known) if self.known else None
-        row = self.queues.engine.store.find([one])[0] if one else None
+        job_id = self.chance.choice(self.known) if self.known else None
+        row = self.queues.engine.store.find([job_id])[0] if job_id else None
         if row is not None and not (row.is_claimed() and row.at_us <= self.clock.wall_us()):
             with suppress(Conflict, NotFound, ValueError):
-                act(one)
+                act(job_id)
 
     def look(self) -> None:
         """Take a picture of all jobs that have a row."""
@@ -148,10 +148,10 @@ class Life:
         from tests.harness.spark.tables import line_of
 
         return [
-            line_of(QUEUE, one)
+            line_of(QUEUE, event)
             for shard in range(2)
             for row in self.queues.engine.store.tail(
                 f"{QUEUE}!history", shard, after=None, limit=100_000
             ).rows
-            for one in unbundled(row)
+            for event in unbundled(row)
         ]

@@ -57,7 +57,7 @@ def row(stream: str, number: int, at_us: int, shard: int = 0) -> Row:
 
 def numbers(rows: Iterator[Mapping[str, Any]] | list[Mapping[str, Any]]) -> list[int]:
     """Return the numbers that rows carry."""
-    return [int(one["id"]) for one in rows]
+    return [int(row["id"]) for row in rows]
 
 
 COLUMNS = (
@@ -82,8 +82,8 @@ def table_of(rows: Sequence[Row], columns: str, table: str = "attempts") -> list
     from dueline.spark.reading import schemas
 
     wanted = _wanted(table, columns)
-    found: list[dict[str, Any]] = schemas.batch_of_rows(rows, wanted, table=table).to_pylist()
-    return found
+    lines: list[dict[str, Any]] = schemas.batch_of_rows(rows, wanted, table=table).to_pylist()
+    return lines
 
 
 def rows_between(reader: Any, start: Any, end: Any) -> Iterator[Mapping[str, Any]]:

@@ -27,8 +27,8 @@ def ends(bronze: Iterable[Line], chosen: Chosen) -> list[Line]:
             before = last.get(line["job_id"])
             if before is None or _place(line) > _place(before):
                 last[line["job_id"]] = line
-    found = [line for line in last.values() if _fits(line, chosen)]
-    return sorted(found, key=lambda line: (line["ended"], line["job_id"]))
+    lines = [line for line in last.values() if _fits(line, chosen)]
+    return sorted(lines, key=lambda line: (line["ended"], line["job_id"]))
 
 
 def with_arguments(bronze: Iterable[Line], ended: Sequence[Line]) -> list[Line]:
@@ -70,7 +70,7 @@ def found(lines: Iterable[Line]) -> Found:
 
 def calls(lines: Iterable[Line], order: Order) -> list[Line]:
     """Return the rows to enqueue: one for each job whose arguments are kept."""
-    some = [line for line in lines if line["payload"] is not None]
+    called = [line for line in lines if line["payload"] is not None]
     names = ("queue", "task", "tenant", "priority", "codec", "payload")
     return [
         {
@@ -78,7 +78,7 @@ def calls(lines: Iterable[Line], order: Order) -> list[Line]:
             "due": order.start_us + int(rank * order.gap_us),
             **{name: line[name] for name in names},
         }
-        for rank, line in enumerate(some)
+        for rank, line in enumerate(called)
     ]
 
 

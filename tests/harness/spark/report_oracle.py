@@ -23,10 +23,10 @@ Page = Mapping[str, set[str]]
 
 def read(page: str) -> dict[str, set[str]]:
     """Return what a page says: of tiles value, words and colour; of sections their texts."""
-    found: dict[str, set[str]] = {}
+    sections: dict[str, set[str]] = {}
     for kind, tile in re.findall(r'<div class="tile( good| bad|)">(.*?)</div>', page):
         name, *said = (unescape(part) for part in re.findall(r">([^<]*)</", tile))
-        found[name] = {*said, kind.strip()}
+        sections[name] = {*said, kind.strip()}
     for section in re.findall(r"<section.*?</section>", page, re.DOTALL):
         heading = re.search(r"<h2>(.*?)</h2>", section)
         assert heading
@@ -34,9 +34,9 @@ def read(page: str) -> dict[str, set[str]]:
         texts += re.findall(r"<title>(.*?)</title>", section)
         texts += re.findall(r'<p class="note">(.*?)</p>', section)
         name = heading[1].partition(", by ")[0]
-        found[name] = found.get(name, set()) | set(map(_without_quotes, map(unescape, texts)))
+        sections[name] = sections.get(name, set()) | set(map(_without_quotes, map(unescape, texts)))
     (head,) = re.findall(r'</h1><p class="note">(.*?)</p>', page)
-    return found | {"head": {head.partition(" Made at")[0]}}
+    return sections | {"head": {head.partition(" Made at")[0]}}
 
 
 def _without_quotes(text: str) -> str:
@@ -67,13 +67,13 @@ class Said:
 
     def page(self) -> Page:
         """Return all of it; sections without data are left out."""
-        found: dict[str, set[str]] = {
+        sections: dict[str, set[str]] = {
             "head": {(f"{self.stamp(self.first)} to {self.stamp(self.end)}, "
                      f"{len(self.attempts):,} attempts.")},
             **self.tiles(),
             **self.charts(),
         }  # fmt: skip
-        return {name: texts for name, texts in found.items() if texts}
+        return {name: texts for name, texts in sections.items() if texts}
 
     def stamp(self, at: int) -> str:
         """Write a timestamp of the head."""
@@ -87,10 +87,10 @@ class Said:
 
     def by_bin(self, rows: Iterable[Line]) -> dict[int, list[Line]]:
         """Group attempts by the bin in which they ended."""
-        found: dict[int, list[Line]] = defaultdict(list)
+        bins: dict[int, list[Line]] = defaultdict(list)
         for row in rows:
-            found[row["ended"] // self.width].append(row)
-        return found
+            bins[row["ended"] // self.width].append(row)
+        return bins
 
     # --- tiles
 
@@ -159,7 +159,7 @@ class Said:
         def worst(name: str, *order: str) -> Line:
             return max(said[name], key=lambda line: tuple(line[key] for key in order))
 
-        found = {
+        tiles = {
             "Failing task": {"none", "no attempt failed", "good"},
             "Waiting tenant": {"unknown", "nothing was started", ""},
             "Handler time": {"unknown", "no handler ended", ""},
@@ -167,27 +167,27 @@ class Said:
         if said["failures"]:
             line = worst("failures", "failed", "dead")
             words = f"{line['failed']:,} of {line['attempts']:,} attempts in {line['queue']} failed"
-            found["Failing task"] = {
+            tiles["Failing task"] = {
                 line["task"],
                 words + (f"; most: {line['error'][:60]}" if line["error"] else ""),
                 "",
             }
         if said["waiting"]:
             line = worst("waiting", "mean_s", "started")
-            found["Waiting tenant"] = {
+            tiles["Waiting tenant"] = {
                 f"{line['tenant'] or 'no tenant'} in {line['queue']}",
                 (f"{span(line['mean_s'])} on average, {span(line['longest_s'])} at most;"
                 f" {line['share']:.0%} of the queue's waiting"), "",
             }  # fmt: skip
         if said["costs"]:
             line = worst("costs", "run_s", "attempts")
-            failed = sum(one["failed_s"] for one in said["costs"])
-            found["Handler time"] = {
-                span(sum(one["run_s"] for one in said["costs"])),
+            failed = sum(cost["failed_s"] for cost in said["costs"])
+            tiles["Handler time"] = {
+                span(sum(cost["run_s"] for cost in said["costs"])),
                 (f"{span(failed)} of it failed; most: {line['task']} for"
                 f" {line['tenant'] or 'no tenant'}, {span(line['run_s'])}"), "",
             }  # fmt: skip
-        return found
+        return tiles
 
     # --- sections
 
@@ -201,14 +201,14 @@ class Said:
                  "other": ("cancelled", "expired", "lost")}  # fmt: skip
         ended = {
             f"{self.label(number)}: {count:,} {kind}"
-            for number, some in bins.items()
+            for number, rows in bins.items()
             for kind, outcomes in kinds.items()
-            if (count := sum(row["outcome"] in outcomes for row in some))
+            if (count := sum(row["outcome"] in outcomes for row in rows))
         }
         latency = {
             f"{self.label(number)}: p{share} {bound(late, share)}"
-            for number, some in bins.items()
-            if (late := latenesses(some))
+            for number, rows in bins.items()
+            if (late := latenesses(rows))
             for share in (50, 90, 99)
         }
         cells = {
@@ -242,7 +242,7 @@ class Said:
         runs: dict[tuple[str, str, int], list[Line]] = defaultdict(list)
         for row in self.rows:
             runs[row["queue"], row["job_id"], row["enqueued"]].append(row)
-        found: dict[str, Counter[int]] = defaultdict(Counter)
+        counts: dict[str, Counter[int]] = defaultdict(Counter)
         for (queue, *_), run in runs.items():
             name = f"{queue}/{min(row['shard'] for row in run)}"
             ready = min(max(row["due"], row["enqueued"]) for row in run)
@@ -250,8 +250,8 @@ class Said:
             came = ready if gone is None else min(ready, gone)
             for number in self.bins:
                 until = min((number + 1) * self.width, self.end)
-                found[name][number] += (came < until) - (gone is not None and gone < until)
-        return {name: [max(0, found[name][n]) for n in self.bins] for name in sorted(found)}
+                counts[name][number] += (came < until) - (gone is not None and gone < until)
+        return {name: [max(0, counts[name][n]) for n in self.bins] for name in sorted(counts)}
 
     def fair_bins(self) -> set[str]:
         """Return the worst grain of each bin and queue that had two tenants."""
@@ -307,10 +307,10 @@ class Said:
         for hour in range(min(hours), max(hours) + 1):
             places[datetime.fromtimestamp(hour * 3600, UTC).strftime("%a %H:00")].append(hour)
         cells = {}
-        for place, some in places.items():
-            rows = [row for hour in some for row in hours.get(hour, ())]
+        for place, hours_of in places.items():
+            rows = [row for hour in hours_of for row in hours.get(hour, ())]
             if rows and unit == "attempts":
-                cells[place] = len(rows) / len(some)
+                cells[place] = len(rows) / len(hours_of)
             elif rows:
                 cells[place] = 2 ** rank(latenesses(rows), 99).bit_length() / 1000
         if len(cells) < 2:

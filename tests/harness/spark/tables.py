@@ -246,10 +246,10 @@ def history_of(app: Dueline, queue: str, shards: int) -> list[Line]:
     from dueline.jobs.history_batch import unbundled
 
     return [
-        line_of(queue, one)
+        line_of(queue, event)
         for shard in range(shards)
         for row in app.store.tail(f"{queue}!history", shard, after=None, limit=10**6).rows
-        for one in unbundled(row)
+        for event in unbundled(row)
     ]
 
 
@@ -285,10 +285,10 @@ def replays_agree(spark: Any, duck: Any, sparks: Any, folder: Path) -> None:
     order = Order("again", BORN + 10**8 * SECOND, 1e6 / 3)
     calls = replay_oracle.calls(wanted, order)
     for queries in (Duck(), Spark(spark)):
-        found = replay.found(queries, files, chosen)
-        assert found == replay_oracle.found(wanted)
-        assert {one.outcome for one in found.kinds} == set(chosen.outcomes)
-        assert found.left_out
+        answer = replay.found(queries, files, chosen)
+        assert answer == replay_oracle.found(wanted)
+        assert {kind.outcome for kind in answer.kinds} == set(chosen.outcomes)
+        assert answer.left_out
         assert bare(lines_of(replay.calls(queries, files, chosen, order))) == bare(calls)
     added = sparks.replay(chosen, order, quiet, [place])
     assert added[:2] == (len(calls), len(calls))

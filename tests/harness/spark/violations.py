@@ -32,7 +32,7 @@ class Past(NamedTuple):
         told: dict[str, list[Row]] = defaultdict(list)
         for row in sorted(self.rows, key=lambda row: row["attempt"]):
             told[row["job_id"]].append(row)
-        found = []
+        jobs = []
         for job, rows in sorted(told.items()):
             ends = tuple(row["outcome"] for row in rows if row["worker"])
             events = {row["outcome"] for row in rows if not row["worker"]} - {"enqueued"}
@@ -41,8 +41,8 @@ class Past(NamedTuple):
                 and events == ({event} - {""})
                 and rows[-1]["task"] in ([task] if task else ATTEMPTS)
             ):
-                found.append(job)
-        return found
+                jobs.append(job)
+        return jobs
 
     def of(self, job: str) -> list[Row]:
         """List the rows of the attempts of a job."""
@@ -55,7 +55,7 @@ class Past(NamedTuple):
 
     def drop(self, *rows: Row) -> None:
         """Take rows away."""
-        self.rows[:] = [row for row in self.rows if not any(row is one for one in rows)]
+        self.rows[:] = [row for row in self.rows if not any(row is dropped for dropped in rows)]
 
     def add(self, row: Row, **changes: Any) -> Row:
         """Add a row like another."""
@@ -154,11 +154,11 @@ def over_capacity(past: Past) -> None:
 def wrong_order(past: Past) -> None:
     (row,) = past.of(past.jobs("done", task="count")[0])
     lane = "queue", "shard", "tenant"
-    beside = [one for one in past.rows if all(one[name] == row[name] for name in lane)]
-    claims = [one["claimed"] for one in beside if one["worker"]]
-    for one in past.all_of(row["job_id"]):
-        one["priority"] = 8
-        one["enqueued"] = one["due"] = min(claims) - 2 * SECOND
+    beside = [other for other in past.rows if all(other[name] == row[name] for name in lane)]
+    claims = [other["claimed"] for other in beside if other["worker"]]
+    for event in past.all_of(row["job_id"]):
+        event["priority"] = 8
+        event["enqueued"] = event["due"] = min(claims) - 2 * SECOND
     late_us = max(claims) - row["claimed"] + 1
     for name in ("claimed", "started", "ended", "at"):
         row[name] += late_us
@@ -312,5 +312,5 @@ def dead_that_came_back(past: Past) -> None:
 @plant("another result")
 def a_changed_result(past: Past) -> None:
     job = past.jobs("done", task="count")[0]
-    (result,) = [one for one in past.results if one["job_id"] == job]
+    (result,) = [kept for kept in past.results if kept["job_id"] == job]
     result["value"] = str(int(result["value"]) + 1)

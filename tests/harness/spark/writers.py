@@ -48,8 +48,8 @@ def batches_of(numbers: Sequence[int], size: int = 7) -> Iterator[Any]:
     import pyarrow as pa
 
     for start in range(0, len(numbers), size):
-        some = numbers[start : start + size]
-        rows = [{"job_id": f"n{number}", "payload": f"[{number}]"} for number in some]
+        batch = numbers[start : start + size]
+        rows = [{"job_id": f"n{number}", "payload": f"[{number}]"} for number in batch]
         yield pa.RecordBatch.from_pylist(rows)
 
 
@@ -86,7 +86,7 @@ def new_batch_of(rows: list[dict[str, Any]], **form: Any) -> Any:
 
 def notes(folder: Path) -> Counter[int]:
     """Count how often a handler was called for each number."""
-    return Counter(int(one.name.split(".")[0]) for one in folder.glob("*.ran"))
+    return Counter(int(note.name.split(".")[0]) for note in folder.glob("*.ran"))
 
 
 def noting(folder: Path) -> Callable[[int], None]:

@@ -30,7 +30,7 @@ def main() -> int:
     told = {way: _told(_run(way, chosen.seed, chosen.images)) for way in ways}
     took_s = round(time.monotonic() - began, 1)
     print(json.dumps({"seed": chosen.seed, "took_s": took_s, **told}, indent=2))  # noqa: T201
-    return 1 if any(one["faults"] for one in told.values()) else 0
+    return 1 if any(report["faults"] for report in told.values()) else 0
 
 
 def _run(way: Synchronous, seed: int, images: int) -> Report:
@@ -41,9 +41,9 @@ def _run(way: Synchronous, seed: int, images: int) -> Report:
             copier: Copier = "a thread" if total.images // IMAGES_OF_A_LIFE % 2 else "commits"
             recorded = record(Path(life), seed + total.images, synchronous=way, copier=copier)
             left = fail(recorded, Path(place), images=count, seed=seed + total.images)
-        found = judge(recorded, left, may_lose="all" if way == "NORMAL" else "claims")
+        judged = judge(recorded, left, may_lose="all" if way == "NORMAL" else "claims")
         total = Report(
-            total.images + count, total.ahead + found.ahead, [*total.faults, *found.faults]
+            total.images + count, total.ahead + judged.ahead, [*total.faults, *judged.faults]
         )
     return total
 

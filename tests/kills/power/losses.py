@@ -127,14 +127,14 @@ def judge(
       but nothing before what is there.
     """
     ahead, faults = 0, []
-    for cut, acknowledged, found in left:
+    for cut, acknowledged, state in left:
         under_way = recorded.states[acknowledged + 1 : acknowledged + 2]
-        ahead += found in under_way
+        ahead += state in under_way
         oldest = {"claims": recorded.sure[acknowledged], "all": 0, "nothing": acknowledged}[
             may_lose
         ]
-        if found not in (*recorded.states[oldest : acknowledged + 1], *under_way):
-            what = found if " " in found else "holds another state than acknowledged"
+        if state not in (*recorded.states[oldest : acknowledged + 1], *under_way):
+            what = state if " " in state else "holds another state than acknowledged"
             faults.append(f"step {cut}, call {acknowledged}: {what}")
     return Report(len(left), ahead, faults)
 
@@ -146,13 +146,13 @@ def _state_of(image: Mapping[str, bytes], folder: Path) -> str:
     try:
         store = open_store(f"sqlite:///{folder / NAME}")
         store.find([id_of(0)])
-        found = fingerprint(folder / NAME, is_checked=True)
+        state = fingerprint(folder / NAME, is_checked=True)
         store.close()
     except (DuelineError, apsw.Error) as error:
-        found = f"cannot be read: {error}"
+        state = f"cannot be read: {error}"
     for path in folder.iterdir():
         path.unlink()
-    return found
+    return state
 
 
 def fingerprint(path: Path, *, is_checked: bool = False) -> str:

@@ -36,7 +36,7 @@ def test_nothing_is_lost_where_a_thread_copies_the_log(
     left = fail(recorded, folder(tmp_path, "images"), images=IMAGES, seed=4)
     may_lose: Loss = "all" if synchronous == "NORMAL" else "claims"
     assert judge(recorded, left, may_lose=may_lose).faults == []
-    copied = [one for one in recorded.steps if isinstance(one, Flush) and one.file == NAME]
+    copied = [step for step in recorded.steps if isinstance(step, Flush) and step.file == NAME]
     assert len(copied) > 5
 
 

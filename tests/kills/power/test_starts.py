@@ -105,12 +105,12 @@ def restarts(
             path.unlink()
 
 
-def contradictions(known: Sequence[Fact], found: dict[bytes, Row]) -> set[str]:
+def contradictions(known: Sequence[Fact], rows: dict[bytes, Row]) -> set[str]:
     """Tell in what a restart contradicts what had happened before it."""
     faults = set()
     begun = {fact.job_id for fact in known if fact.kind != "stored"}
     for fact in known:
-        row = found.get(fact.job_id)
+        row = rows.get(fact.job_id)
         if row is None:
             if fact.job_id not in begun:
                 faults.add("a job is lost")
@@ -127,8 +127,8 @@ def faults_of(tmp_path: Path, seed: int) -> set[str]:
     life, images = tmp_path / "life", tmp_path / "images"
     life.mkdir()
     images.mkdir()
-    found = restarts(live(life), images, seed)
-    return set().union(*(contradictions(known, rows) for known, rows in found))
+    starts = restarts(live(life), images, seed)
+    return set().union(*(contradictions(known, rows) for known, rows in starts))
 
 
 def is_found_out(tmp_path: Path, fault: str) -> bool:

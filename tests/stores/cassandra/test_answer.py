@@ -191,7 +191,7 @@ def test_each_table_is_read_with_the_token_of_its_partition_key(store: Cassandra
     for table, column, position in columns:
         keys.setdefault(table, []).append((position, column))
     assert {
-        table: ", ".join(column for _, column in sorted(some)) for table, some in keys.items()
+        table: ", ".join(column for _, column in sorted(columns)) for table, columns in keys.items()
     } == PARTITIONS
 
 

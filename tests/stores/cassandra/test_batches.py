@@ -20,8 +20,8 @@ HALF = BATCH_BYTES_MAX // 2
 
 def test_a_batch_has_no_more_rows_than_allowed() -> None:
     rows = list(range(2 * BATCH_ROWS_MAX + 1))
-    assert [len(some) for some in chunks(rows)] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 1]
-    assert [row for some in chunks(rows) for row in some] == rows
+    assert [len(batch) for batch in chunks(rows)] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 1]
+    assert [row for batch in chunks(rows) for row in batch] == rows
 
 
 def test_a_batch_has_no_more_bytes_than_allowed() -> None:

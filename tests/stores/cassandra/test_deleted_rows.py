@@ -155,13 +155,13 @@ def test_lanes_with_many_deleted_rows_are_listed_if_they_have_rows(
         while jobs := claim(fresh, lane, now_us=NOW_US + 2 * SECOND_US).jobs:
             assert all(fresh.settle([Drop(job) for job in jobs]))
     put_in(fresh, *new_jobs(1, first=4001, at_us=NOW_US + 3 * SECOND_US, lane=left))
-    found = set[Lane]()
+    listed = set[Lane]()
     after = None
     while True:
         page = fresh.lanes_with_rows(after=after, limit=100)
-        found.update(page.lanes)
+        listed.update(page.lanes)
         after = page.after
         if after is None:
             break
-    assert left in found
-    assert drained not in found
+    assert left in listed
+    assert drained not in listed

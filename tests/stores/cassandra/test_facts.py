@@ -70,7 +70,7 @@ class Cluster:
 
     def ask_each(self, text: str) -> Mapping[str, list[tuple[Any, ...]] | None]:
         if "settings" in text:
-            return {str(n): [*one.items()] for n, one in enumerate(self._settings)}
+            return {str(n): [*settings.items()] for n, settings in enumerate(self._settings)}
         if "max_partition_size" in text:
             return {"a": [("jobs", 7), ("ids", 2)], "b": [("jobs", 12)]} if self._tells_all else {}
         if "tombstones_per_read" in text:

@@ -85,8 +85,8 @@ def test_a_node_that_answers_on_stream_0_confuses_no_read(
     dropped = guard.STRAY_ANSWERS.dropped
     for _ in range(4):
         proxy.send([overloaded()] * 300)  # without the guard, 0 alone is free after that
-        for job, found in zip(jobs, store.find([job.id for job in jobs]), strict=True):
-            assert found == job
+        for job, row in zip(jobs, store.find([job.id for job in jobs]), strict=True):
+            assert row == job
     assert guard.STRAY_ANSWERS.dropped >= dropped + 1200
     told = store.describe()
     count = guard.STRAY_ANSWERS.dropped

@@ -40,13 +40,13 @@ class Lane:
         self.between: Callable[[], None] = lambda: None
 
     def try_read_many(self, calls: Sequence[Call]) -> list[Rows | DuelineError]:
-        found: list[Rows | DuelineError] = []
+        answers: list[Rows | DuelineError] = []
         for call in calls:
             try:
-                found.append(self.read(*call))
+                answers.append(self.read(*call))
             except TooManyTombstones as error:
-                found.append(error)
-        return found
+                answers.append(error)
+        return answers
 
     def read(self, text: str, values: Sequence[object]) -> Rows:
         after = cast("Key", tuple(values[5:8]))

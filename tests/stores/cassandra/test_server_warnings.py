@@ -27,7 +27,7 @@ def test_each_kind_is_logged_once_a_minute_with_a_count(caplog: pytest.LogCaptur
             warnings.note(LARGE.format(number, number))
         now_s += EVERY_S
         warnings.note(CROSSED.format(51))
-    lines = [(one.levelname, one.getMessage()) for one in caplog.records]
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert [level for level, _ in lines] == ["INFO", "WARNING", "INFO"]
     assert lines[0][1].startswith("1 reads crossed more deleted rows")
     assert "dueline doctor" in lines[0][1]
@@ -43,5 +43,9 @@ def test_statements_of_warnings_stay_out_of_the_log(caplog: pytest.LogCaptureFix
         for _ in range(3):
             store._session.ask("SELECT count(*) FROM system.local")  # type: ignore[attr-defined]
         store.close()
-    warned = [one for one in caplog.records if "Aggregation query used without" in one.getMessage()]
-    assert [one.name for one in warned] == ["dueline.cassandra"]
+    warned = [
+        record
+        for record in caplog.records
+        if "Aggregation query used without" in record.getMessage()
+    ]
+    assert [record.name for record in warned] == ["dueline.cassandra"]

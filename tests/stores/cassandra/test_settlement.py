@@ -28,13 +28,13 @@ def result_of(moved: Move, other: Verdict) -> list[tuple[Job, bool]]:
 
 
 def test_a_batch_was_not_applied_if_another_row_of_it_is_as_before() -> None:
-    one, other = new_jobs(2)
-    found = result_of(move(one, NOW_US + 1, token=80), move(other, NOW_US + 1, token=81))
-    assert found == [(one, False)]
+    first, second = new_jobs(2)
+    applied = result_of(move(first, NOW_US + 1, token=80), move(second, NOW_US + 1, token=81))
+    assert applied == [(first, False)]
 
 
 def test_an_extended_row_does_not_show_whether_its_batch_was_applied() -> None:
     # It keeps its token, as if nothing had happened.
-    one, other = new_jobs(2)
+    first, second = new_jobs(2)
     with pytest.raises(Unknown):
-        result_of(move(one, NOW_US + 1, token=80), Extend(other, NOW_US + 1, started=True))
+        result_of(move(first, NOW_US + 1, token=80), Extend(second, NOW_US + 1, started=True))

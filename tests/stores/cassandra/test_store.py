@@ -300,7 +300,7 @@ def test_births_whose_writing_failed_are_unknown_and_may_be_sent_again(
 ) -> None:
     jobs = new_jobs(3)
     with monkeypatch.context() as patch:
-        patch.setattr(store._session, "write_many", lambda some: [Unknown() for _ in some])
+        patch.setattr(store._session, "write_many", lambda calls: [Unknown() for _ in calls])
         patch.setattr(store._session, "write", lambda _: None)
         assert list(store.add(jobs)) == [False] * 3
     put_in(store, *jobs)
@@ -378,19 +378,21 @@ def test_shards_read_together_are_as_each_by_itself(store: CassandraStore) -> No
     for after, limit in ((None, 1000), (None, 3), (first, 1000), (first, 2)):
         for until_bucket in (lane_of().bucket - 1, lane_of().bucket, EVER):
             starts: dict[int, Pointer | None] = {0: None, 1: None, 2: after, 3: None}
-            found = store.lanes_of(QUEUE, starts, until_bucket=until_bucket, limit=limit)
-            assert found == {
-                shard: store.lanes(QUEUE, shard, until_bucket=until_bucket, after=one, limit=limit)
-                for shard, one in starts.items()
+            pages = store.lanes_of(QUEUE, starts, until_bucket=until_bucket, limit=limit)
+            assert pages == {
+                shard: store.lanes(
+                    QUEUE, shard, until_bucket=until_bucket, after=place, limit=limit
+                )
+                for shard, place in starts.items()
             }
 
 
 def test_lanes_of_days_apart_are_read_together(store: CassandraStore) -> None:
     later = lane_of()._replace(shard=1, bucket=lane_of().bucket + 3 * DAY_US // WIDTH_US)
     put_in(store, new_job(1), new_job(2, lane=lane_of(shard=1)), new_job(3, lane=later))
-    found = store.lanes_of(QUEUE, {0: None, 1: None}, until_bucket=EVER, limit=100)
-    assert [len(page.pointers) for page in found.values()] == [1, 2]
-    assert found[1] == store.lanes(QUEUE, 1, until_bucket=EVER, after=None, limit=100)
+    pages = store.lanes_of(QUEUE, {0: None, 1: None}, until_bucket=EVER, limit=100)
+    assert [len(page.pointers) for page in pages.values()] == [1, 2]
+    assert pages[1] == store.lanes(QUEUE, 1, until_bucket=EVER, after=None, limit=100)
 
 
 def test_an_idle_poll_of_all_shards_is_two_reads(
@@ -407,9 +409,9 @@ def test_an_idle_poll_of_all_shards_is_two_reads(
         return read_many(calls)
 
     monkeypatch.setattr(store._session, "read_many", counted)
-    found = store.lanes_of(QUEUE, shards, until_bucket=lane_of().bucket, limit=100)
+    pages = store.lanes_of(QUEUE, shards, until_bucket=lane_of().bucket, limit=100)
     assert len(reads) == 2
-    assert all(len(page.pointers) == 1 for page in found.values())
+    assert all(len(page.pointers) == 1 for page in pages.values())
 
 
 def test_few_jobs_of_all_shards_are_inserted_by_three_requests(
@@ -523,6 +525,6 @@ def test_a_result_that_lands_late_leaves_the_newer_one(store: CassandraStore) ->
     # rule U3
     for at_us in (2, 1, 2):
         assert store.commit("p", [Put("k", token_of(at_us), b"%d" % at_us, at_us=at_us)])
-    assert [(one.version, one.value) for one in store.read("p", after=None, limit=9)] == [
+    assert [(record.version, record.value) for record in store.read("p", after=None, limit=9)] == [
         (token_of(2), b"2")
     ]

@@ -226,9 +226,9 @@ def test_a_ring_is_found_with_the_settings_it_was_started_with(tmp_path: Path) -
     assert Ring.find(tmp_path) is None
     ring = Ring(tmp_path, nodes=3, commitlog="periodic", fast_start=True, first=21, version="5.0.8")
     ring.write()
-    found = Ring.find(tmp_path)
-    assert found is not None
-    assert found.saved() == ring.saved()
+    known = Ring.find(tmp_path)
+    assert known is not None
+    assert known.saved() == ring.saved()
 
 
 def test_a_folder_keeps_the_size_of_its_ring(tmp_path: Path) -> None:

@@ -121,10 +121,10 @@ class Line:
 
     def claim(self, claimer: Claimer | None = None, limit: int = BATCH) -> list[Job]:
         """Read the lane lists and claim."""
-        one = claimer or self.claimer
+        claimer = claimer or self.claimer
         self.claimed_us = self.clock.wall_us()
-        one.refresh()
-        return [taken.job for taken in one.claim(limit, {})]
+        claimer.refresh()
+        return [taken.job for taken in claimer.claim(limit, {})]
 
     def end(self, jobs: Sequence[Job]) -> None:
         """End jobs."""
@@ -205,10 +205,10 @@ def test_a_claim_at_the_head_reads_at_most_those_of_the_last_seconds(line: Line)
         assert len(jobs) == BORN_A_ROUND
         line.end(jobs)
     _tell(f"head: (tombstones, done in the last second, in the last six) {met}")
-    assert all(found <= before for found, _, before in met)
-    reread = [turn for turn, (found, lately, _) in enumerate(met) if found > lately]
+    assert all(dead <= before for dead, _, before in met)
+    reread = [turn for turn, (dead, lately, _) in enumerate(met) if dead > lately]
     assert len(reread) <= len(met) // 2  # every third round of 0.2 s is traced
-    assert any(found for found, *_ in met), "the traces tell nothing"
+    assert any(dead for dead, *_ in met), "the traces tell nothing"
 
 
 def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(line: Line) -> None:
@@ -234,8 +234,8 @@ def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(lin
     _tell(f"second worker: (tombstones, done lately) {met}, again {again}; cursors {cursors} s ago")
     assert again[0] > 0
     assert 0 in again[1:]
-    assert any(found for found, _ in met), "the traces tell nothing"
-    assert all(found <= lately for found, lately in met)
+    assert any(dead for dead, _ in met), "the traces tell nothing"
+    assert all(dead <= lately for dead, lately in met)
 
 
 def test_an_idle_poll_of_an_empty_queue_is_two_reads(line: Line) -> None:

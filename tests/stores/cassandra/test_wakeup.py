@@ -49,17 +49,17 @@ def store() -> MemoryStore:
 @pytest.fixture
 def listener(store: MemoryStore) -> Iterator[NetworkListener]:
     """A worker that listens, and is registered."""
-    found = listening(store, "w1", "mail")
-    yield found
-    found.close()
+    listener = listening(store, "w1", "mail")
+    yield listener
+    listener.close()
 
 
 def listening(store: MemoryStore, worker: str, queue: str) -> NetworkListener:
     """Listen as a worker of a queue."""
     listener = wakeups_of(store).listen([queue, worker], Signal())
     assert isinstance(listener, NetworkListener)
-    one = Registration(worker, (queue,), address=listener.address)
-    worker_registry.register(store, one, version=b"v")
+    registration = Registration(worker, (queue,), address=listener.address)
+    worker_registry.register(store, registration, version=b"v")
     return listener
 
 
@@ -67,8 +67,11 @@ def wakeups_of(store: MemoryStore, address: Address = HERE) -> NetworkWakeups:
     """Return the wake-ups of the workers that a store has registered."""
 
     def workers() -> list[RegisteredWorker]:
-        found = [stored.registration for stored in worker_registry.registrations(store)]
-        return [RegisteredWorker(one.worker, one.queues, one.address) for one in found]
+        registrations = [stored.registration for stored in worker_registry.registrations(store)]
+        return [
+            RegisteredWorker(registered.worker, registered.queues, registered.address)
+            for registered in registrations
+        ]
 
     return NetworkWakeups(store, workers, address, clock=SystemClock())
 
@@ -209,7 +212,7 @@ def test_messages_of_strangers_do_not_keep_a_worker_busy(
 def test_a_seal_forgets_what_it_would_refuse_anyway() -> None:
     seal = Seal(KEY_BYTES)
     messages = [sealed(KEY_BYTES, b"body", NOW_US) for _ in range(NONCES_MAX + 1)]
-    assert all(seal.opened(one, NOW_US) == b"body" for one in messages[:-1])
+    assert all(seal.opened(message, NOW_US) == b"body" for message in messages[:-1])
     assert seal.opened(messages[-1], NOW_US) is None
     later_us = NOW_US + 2 * AGE_US_MAX + 1
     assert seal.opened(messages[0], later_us) is None
@@ -222,8 +225,8 @@ def test_a_producer_sends_no_more_than_a_bounded_number(
 ) -> None:
     record = wakeups_of(store).listen(["mail"], Signal())
     for number in range(3 * WORKERS_MAX):
-        one = Registration(f"w{number}", ("mail",), address=f"127.0.0.1:{number + 1}")
-        worker_registry.register(store, one, version=b"v")
+        registration = Registration(f"w{number}", ("mail",), address=f"127.0.0.1:{number + 1}")
+        worker_registry.register(store, registration, version=b"v")
     sent: list[str] = []
     wakeups = wakeups_of(store)
     monkeypatch.setattr(wakeups, "_send", lambda target, _: sent.append(target))
@@ -244,9 +247,9 @@ def test_without_workers_nothing_is_sent_or_stored(store: MemoryStore) -> None:
 def test_all_workers_use_one_key(store: MemoryStore) -> None:
     listeners = [listening(store, f"w{number}", "mail") for number in range(3)]
     wakeups_of(store).wake([Wakeup("mail", 5, LANE)])
-    assert [heard(one) for one in listeners] == [[Wakeup("mail", 5, LANE)]] * 3
-    for one in listeners:
-        one.close()
+    assert [heard(listener) for listener in listeners] == [[Wakeup("mail", 5, LANE)]] * 3
+    for listener in listeners:
+        listener.close()
 
 
 def test_an_address_that_cannot_be_bound_is_polled(store: MemoryStore) -> None:

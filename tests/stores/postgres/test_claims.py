@@ -41,10 +41,10 @@ def store() -> Iterator[Store]:
 
 
 def test_what_one_lane_leaves_of_the_limit_another_may_take(store: Store) -> None:
-    one, two = lane_of(priority=1), lane_of(priority=2)
-    store.add([new_job(1, lane=one), *new_jobs(2, first=10, lane=two)])
+    first, second = lane_of(priority=1), lane_of(priority=2)
+    store.add([new_job(1, lane=first), *new_jobs(2, first=10, lane=second)])
     claimed = store.claim(
-        [Want(one, 4), Want(two, 2)], limit=5, lease=Lease(NOW_US, LEASE_US, "w", token_of(1))
+        [Want(first, 4), Want(second, 2)], limit=5, lease=Lease(NOW_US, LEASE_US, "w", token_of(1))
     )
     assert len(claimed.jobs) == 3
 
@@ -64,7 +64,7 @@ def test_a_claim_of_many_returns_the_rows_as_they_are(store: Store) -> None:
 
 
 def test_a_claim_of_many_takes_an_expired_claim_in_its_turn(store: Store) -> None:
-    jobs = [new_job(one, at_us=NOW_US + one, lane=lane_of()) for one in range(claims.MANY)]
+    jobs = [new_job(number, at_us=NOW_US + number, lane=lane_of()) for number in range(claims.MANY)]
     store.add(jobs)
     (first,) = claim(store, lane_of(), limit=1, now_us=NOW_US + 9, token=1).jobs
     now_us = NOW_US + 9 + LEASE_US
@@ -103,8 +103,8 @@ def test_late_rows_that_a_claim_has_left_are_claimed_by_the_next_ones(store: Sto
         claim(store, lane_of(), limit=10, now_us=now_us, token=token)
     late = new_jobs(3, first=500, lane=lane_of())
     store.add(late)
-    found = [claim(store, lane_of(), limit=1, now_us=now_us, token=token) for token in (3, 4, 5)]
-    assert [job.id for claimed in found for job in claimed.jobs] == [job.id for job in late]
+    taken = [claim(store, lane_of(), limit=1, now_us=now_us, token=token) for token in (3, 4, 5)]
+    assert [job.id for claimed in taken for job in claimed.jobs] == [job.id for job in late]
 
 
 ROUNDS, JOBS = 20, 50
@@ -131,7 +131,7 @@ def test_dead_rows_that_an_open_transaction_keeps_are_not_read_again() -> None:
         for number in range(ROUNDS):
             now_us += 2 * SECOND_US
             first = number * JOBS + 1
-            store.add([new_job(first + one, at_us=now_us, lane=lane_of()) for one in range(JOBS)])
+            store.add([new_job(first + n, at_us=now_us, lane=lane_of()) for n in range(JOBS)])
             claimed = claim(store, lane_of(), limit=2 * JOBS, now_us=now_us, token=first)
             assert len(claimed.jobs) == JOBS
             assert all(store.settle([Drop(job) for job in claimed.jobs]))
@@ -158,17 +158,17 @@ def test_a_job_is_started_that_is_committed_while_a_claim_moves_the_cursor(
         heads: Callable[..., object] = cursors._heads
 
         def heads_and_then(*bound: object, **named: object) -> object:
-            found = heads(*bound, **named)
+            rows = heads(*bound, **named)
             other.add([late])
             cast("PostgresStore", store)._claims.step_back([(late.lane, late.pos_us)])
-            return found
+            return rows
 
         now_us = NOW_US + 10 * SECOND_US
         with monkeypatch.context() as patch:
             patch.setattr(cursors, "_heads", heads_and_then)
             assert len(claim(store, lane_of(), limit=9, now_us=now_us, token=2).jobs) == 3
-        found = claim(store, lane_of(), limit=9, now_us=now_us, token=3)
-        assert [job.id for job in found.jobs] == [late.id]
+        claimed = claim(store, lane_of(), limit=9, now_us=now_us, token=3)
+        assert [job.id for job in claimed.jobs] == [late.id]
         store.close()
         other.close()
 
@@ -186,8 +186,8 @@ def test_behind_a_pooler_a_late_commit_is_found_by_the_next_poll(*, is_pooled: b
         assert len(claim(store, lane_of(), now_us=now_us, token=1).jobs) == 1
         other.add([new_job(2, at_us=NOW_US + 5 * SECOND_US, lane=lane_of())])
         clock.advance(us=POLL_US)
-        found = claim(store, lane_of(), now_us=now_us + POLL_US, token=2).jobs
-        assert len(found) == is_pooled
+        jobs = claim(store, lane_of(), now_us=now_us + POLL_US, token=2).jobs
+        assert len(jobs) == is_pooled
         store.close()
         other.close()
 

@@ -111,12 +111,12 @@ class Table:
 
     def _first(self, lane: Lane, most: int, since_us: int, until_us: int) -> list[Job]:
         """Return the first due rows, and read no more than these."""
-        found: list[Job] = []
+        rows: list[Job] = []
         for row in self._from(lane, since_us):
-            if row.pos_us > until_us or len(found) == most:
+            if row.pos_us > until_us or len(rows) == most:
                 break
-            found += [row] if row.at_us <= until_us and row.id not in self.locked else []
-        return found
+            rows += [row] if row.at_us <= until_us and row.id not in self.locked else []
+        return rows
 
     def _claim(self, row: Job, end_us: int, token: Any, worker: str, now_us: int) -> Job:  # noqa: ANN401
         self.rows[row.id] = row = row._replace(
@@ -259,7 +259,7 @@ def test_a_claim_takes_as_many_as_are_due_however_they_came(table: Table, seed: 
     held: list[Job] = []
     for _ in range(60):
         now_us = table.clock.wall_us()
-        some = [
+        jobs = [
             new_job(next(numbers), lane=chance.choice(LANES))._replace(
                 pos_us=at_us, at_us=at_us, due_us=at_us
             )
@@ -268,7 +268,7 @@ def test_a_claim_takes_as_many_as_are_due_however_they_came(table: Table, seed: 
                 for _ in range(chance.choice((0, 0, 1, 3, 40)))
             ]
         ]
-        process.put(*some)
+        process.put(*jobs)
         for job in held:
             if job == table.rows.get(job.id) and chance.random() < 0.4:
                 if chance.random() < 0.5:
@@ -533,12 +533,12 @@ def test_late_rows_in_many_parts_are_all_claimed(
         for n in (3, 1)
     ]
     process.put(*late)
-    found: list[Job] = []
-    while len(found) < len(late):
+    jobs: list[Job] = []
+    while len(jobs) < len(late):
         claimed = process.claim(Want(LANES[0], most))
-        assert len(claimed.jobs) == min(most, len(late) - len(found))
-        found += claimed.jobs
-    assert {job.id for job in found} == {job.id for job in late}
+        assert len(claimed.jobs) == min(most, len(late) - len(jobs))
+        jobs += claimed.jobs
+    assert {job.id for job in jobs} == {job.id for job in late}
 
 
 def test_the_cursors_are_bounded(

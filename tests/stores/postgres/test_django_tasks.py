@@ -38,11 +38,11 @@ def backend() -> Iterator[DuelineBackend]:
     options = {"DATABASE": ALIAS}
     settings = {"default": {"BACKEND": django_site.BACKEND, "OPTIONS": options}}
     with override_settings(TASKS=settings):
-        found = contract.task_backends["default"]
+        backend = contract.task_backends["default"]
         for alias in ("default", ALIAS):  # what `manage.py migrate` calls, for each database
             migrate_stores(using=alias)
-        yield found
-        found.app.close()
+        yield backend
+        backend.app.close()
         connections[ALIAS].close()
     del connections.settings[ALIAS], connections[ALIAS]
     statement(url, f"DROP DATABASE {NAME} WITH (FORCE)")

@@ -32,15 +32,17 @@ GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader};
 def checks_of(url: str) -> dict[str, Check]:
     store = open_store(url)
     try:
-        return {one.name: one for one in examine(queues_on(store, SystemClock()).engine).checks}
+        return {
+            check.name: check for check in examine(queues_on(store, SystemClock()).engine).checks
+        }
     finally:
         store.close()
 
 
 def test_a_healthy_server_has_no_warning(url: str) -> None:
-    found = checks_of(url)
+    checks = checks_of(url)
     for name in ("server", "schema", "autovacuum", "connections", "dead rows"):
-        assert found[name].verdict == "good", found[name]
+        assert checks[name].verdict == "good", checks[name]
 
 
 @pytest.fixture

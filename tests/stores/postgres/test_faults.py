@@ -148,7 +148,7 @@ ROLE_DEFAULTS = (
 
 
 def test_defaults_of_the_role_do_not_matter(made: Schemas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PGOPTIONS", " ".join(f"-c {one}" for one in ROLE_DEFAULTS))
+    monkeypatch.setenv("PGOPTIONS", " ".join(f"-c {setting}" for setting in ROLE_DEFAULTS))
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     url = made.fresh()
     inside, outside = Dueline(url), Dueline(url)
@@ -524,12 +524,10 @@ def test_a_cursor_steps_back_to_rows_that_come_behind_it(store: PostgresStore, u
     ]
     other = open_store(url)
     other.add([new_job(501, at_us=NOW_US, lane=lane_of())])
-    found: set[bytes] = set()
+    ids: set[bytes] = set()
     for token in range(4, 90):
-        found |= {
-            job.id for job in claim(store, lane_of(), limit=1, now_us=now_us, token=token).jobs
-        }
-    assert new_job(501).id in found
+        ids |= {job.id for job in claim(store, lane_of(), limit=1, now_us=now_us, token=token).jobs}
+    assert new_job(501).id in ids
     other.close()
 
 

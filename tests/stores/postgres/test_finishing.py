@@ -52,7 +52,7 @@ def row(table: str, number: int) -> tuple[bytes, tuple[int]]:
 
 
 def outcomes(app: Dueline) -> list[str]:
-    return [one.outcome for one in attempts(app.store, "default", 1)]
+    return [attempt.outcome for attempt in attempts(app.store, "default", 1)]
 
 
 def test_a_product_is_committed_with_the_end_of_its_job(

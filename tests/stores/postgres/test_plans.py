@@ -46,13 +46,13 @@ def filled() -> Iterator[tuple[str, Store]]:
 def sequential_scans(url: str) -> set[str]:
     """Return the large tables that were read from end to end since the last call."""
     schema = url.partition("schema=")[2]
-    found = statement(
+    names = statement(
         url,
         "SELECT relname FROM pg_stat_user_tables WHERE schemaname = %s AND seq_scan > 0"
         " AND relname IN ('jobs', 'records', 'rows')",
         (schema,),
     )
-    return {name for (name,) in found}
+    return {name for (name,) in names}
 
 
 def test_no_statement_reads_a_large_table_from_end_to_end(filled: tuple[str, Store]) -> None:

@@ -59,8 +59,8 @@ class Stage:
         )
 
     def _fill(self, database: Database) -> None:
-        found = database.fetch("SELECT queue, shard, bucket, priority, tenant, id FROM @lanes")
-        self.numbers = {Lane(*row[:-1]): row[-1] for row in found}
+        rows = database.fetch("SELECT queue, shard, bucket, priority, tenant, id FROM @lanes")
+        self.numbers = {Lane(*row[:-1]): row[-1] for row in rows}
         database.execute("DELETE FROM @jobs")
         names, places = ", ".join(["lane", *COLUMNS]), ", ".join(["%s"] * (1 + len(COLUMNS)))
         for row in self.rows:
@@ -161,13 +161,13 @@ def test_a_claim_takes_the_rows_that_are_due_first(stage: Stage) -> None:
     for _ in stage.examples():
         lanes = dict.fromkeys([LANE, *stage.chance.sample(LANES, 3)])
         wants = [Want(lane, stage.chance.randrange(1, 9)) for lane in lanes]
-        found = [stage.cursor(want.lane) for want in wants]
+        cursors = [stage.cursor(want.lane) for want in wants]
         lease = lease_at(stage.chance.randrange(2 * TIMES))
         until_us = stage.chance.choice((None, stage.chance.randrange(TIMES)))
-        answer, after = stage.run(claims.claim_due, wants, found, lease, until_us=until_us)
+        answer, after = stage.run(claims.claim_due, wants, cursors, lease, until_us=until_us)
         all_taken: dict[JobId, Job] = {}
         before = {row.id: row for row in stage.rows}
-        for want, cursor, rows in zip(wants, found, answer, strict=True):
+        for want, cursor, rows in zip(wants, cursors, answer, strict=True):
             last_us = lease.now_us if until_us is None else until_us
             within = stage.within(want, cursor, last_us)
             taken = claims.jobs_in(want.lane, rows)
@@ -241,13 +241,15 @@ def test_the_heads_of_lanes_are_the_lowest_times_before_and_from_a_position(
 ) -> None:
     for _ in stage.examples():
         wants = [Want(lane, 1) for lane in LANES]
-        found = [stage.cursor(want.lane) for want in wants]
+        cursors = [stage.cursor(want.lane) for want in wants]
         firsts = [stage.chance.randrange(TIMES) for _ in wants]
         now_us, most = stage.chance.randrange(2 * TIMES), stage.chance.randrange(1, 4)
-        values = [*claims.values_of(wants, found, firsts), now_us, now_us, now_us, most, most]
+        values = [*claims.values_of(wants, cursors, firsts), now_us, now_us, now_us, most, most]
         answer, _ = stage.run(Database.fetch, claims.HEADS, values)
         expected = []
-        for place, (want, cursor, first_us) in enumerate(zip(wants, found, firsts, strict=True), 1):
+        for place, (want, cursor, first_us) in enumerate(
+            zip(wants, cursors, firsts, strict=True), 1
+        ):
             stage.locked.clear()
             rows = stage.within(want, cursor, 10**9)
             behind = [row for row in rows if row.pos_us < first_us]
@@ -305,13 +307,13 @@ def test_a_page_of_a_long_lane_reads_few_rows(
     def page(database: Database) -> Any:  # noqa: ANN401
         fill_up(database, stage.numbers[LANE])
         monkeypatch.setattr(Database, "fetch", explain)
-        found = jobs.scan(database, LANE, after=None, until_us=None, limit=limit)
+        jobs_page = jobs.scan(database, LANE, after=None, until_us=None, limit=limit)
         monkeypatch.undo()
-        return found
+        return jobs_page
 
-    found, _ = stage.run(page)
+    scanned, _ = stage.run(page)
     in_lane = [row for row in stage.rows if row.lane == LANE]
-    assert times(found.jobs) == times(in_lane)[:limit]
+    assert times(scanned.jobs) == times(in_lane)[:limit]
     assert max(int(rows) for line in lines for rows in ACTUAL.findall(line)) < ROWS
 
 
@@ -348,7 +350,7 @@ def test_no_claim_reads_rows_that_become_due_later(stage: Stage, name: str, late
         return plan
 
     lines, _ = stage.run(explain)
-    removed = [int(found[1]) for (line,) in lines if (found := REMOVED.search(line))]
+    removed = [int(match[1]) for (line,) in lines if (match := REMOVED.search(line))]
     reads_once = any("never executed" in line for (line,) in lines)
     assert name != "claim_due" or reads_once != late_us  # once again for expired claims only
     assert sum(removed) < ROWS

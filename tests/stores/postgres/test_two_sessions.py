@@ -66,7 +66,7 @@ class Rows:
         self._first = number * 100
         self.name = f"case{number}"
         self.lane = lane_of(queue=self.name)
-        self.waiting = [self.job(one) for one in range(2, 2 + WAITING_JOBS)]
+        self.waiting = [self.job(place) for place in range(2, 2 + WAITING_JOBS)]
         self.claimed = self.job(1)
 
     def job(self, number: int, *, at_us: int = NOW_US, lane: Lane | None = None) -> Job:
@@ -96,7 +96,7 @@ class Rows:
         pointers = pointers_in(store, self.name)
         marks = store.lanes(self.name, 0, until_bucket=0, after=None, limit=1).marks
         lost = [pointer for pointer in pointers if pointer.listing <= marks.swept]
-        ids = ids_of(self.job(one) for one in range(1, 40))
+        ids = ids_of(self.job(place) for place in range(1, 40))
         jobs = [_plain(job) for job in store.find(ids) if job is not None]
         unlisted = {job.lane for job in jobs} - {pointer.lane for pointer in pointers}
         return jobs, lost, unlisted
@@ -114,13 +114,13 @@ Act = Callable[[Store, Rows, int], Any]
 def prefetch(store: Store, rows: Rows, who: int) -> object:
     """Claim the job that is due later."""
     assert isinstance(store, SupportsPrefetch)
-    found = store.prefetch(
+    prefetched = store.prefetch(
         [Want(rows.lane, 9)],
         limit=9,
         until_us=NOW_US + 2 * SECOND_US,
         lease=Lease(NOW_US, LEASE_US, f"w{who}", token_of(who + 10)),
     )
-    return ids_of(one.job for one in found.jobs)
+    return ids_of(claimed.job for claimed in prefetched.jobs)
 
 
 def claims(limit: int) -> Act:

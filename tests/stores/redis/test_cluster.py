@@ -178,14 +178,14 @@ def test_the_rights_of_the_page_suffice_in_a_cluster(cluster: Slots) -> None:
 @pytest.mark.parametrize("cluster", ["valkey"], indirect=True)
 def test_a_load_goes_on_while_a_slot_moves_as_a_whole(cluster: Slots) -> None:
     def move() -> None:
-        found = SlotMove(cluster, SLOT)
-        number = found.target.lines("CLUSTER", "MYID")[1]
+        slot_move = SlotMove(cluster, SLOT)
+        number = slot_move.target.lines("CLUSTER", "MYID")[1]
         slot = str(SLOT)
-        answer = found.source.ask(
+        answer = slot_move.source.ask(
             "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", number
         )
         assert answer == "+OK"
-        while cluster.primary_of(SLOT) is found.source:
+        while cluster.primary_of(SLOT) is slot_move.source:
             pass
 
     disturb_during_load(f"{cluster.url}?timeout=1s", move, times=MOVES)
@@ -195,7 +195,7 @@ def test_doctor_names_the_slot(url: str) -> None:
     with closing(open_store(url)) as store:
         put_in(store, new_job(1))
         facts = store.describe()
-        found = examine(queues_on(store, SystemClock()).engine).checks
+        checks = examine(queues_on(store, SystemClock()).engine).checks
     assert "slot" in facts["cluster"]
-    verdicts = {check.name: check.verdict for check in found}
+    verdicts = {check.name: check.verdict for check in checks}
     assert (verdicts["cluster"], verdicts["replicas that confirm"]) == ("good", "warning")

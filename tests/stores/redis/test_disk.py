@@ -111,8 +111,8 @@ def test_what_lies_before_a_cut_in_the_file_is_there(start_server: StartServer, 
         cut_file(server, cut)
         server.start()
         kept = ids_in(store)
-        assert {one.id for one in first} <= kept
-        gone = {one.id for one in last} - kept
+        assert {job.id for job in first} <= kept
+        gone = {job.id for job in last} - kept
         assert len(gone) == {1: 1, 200: 1, 2_500: 2}[cut]
         put_in(store, *last)
         assert len(ids_in(store)) == 23

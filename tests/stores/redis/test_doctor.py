@@ -23,9 +23,9 @@ def checks_of(url: str) -> dict[str, Check]:
 
 
 def test_a_healthy_server_has_no_warning(start_server: StartServer) -> None:
-    found = checks_of(start_server("always").url)
+    checks = checks_of(start_server("always").url)
     for name in ("server", "connections", "memory", "append-only file", "replicas that confirm"):
-        assert found[name].verdict == "good", found[name]
+        assert checks[name].verdict == "good", checks[name]
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,8 @@ def test_failovers_lose_nothing_that_a_replica_has_confirmed(watching: Watching)
 
 def offset(server: Server, name: str) -> int:
     """Return how much of the log of its writes a server has sent or applied."""
-    found = re.search(rf"\b{name}:(\d+)", server.info("replication"))
-    return int(found[1]) if found else 0
+    match = re.search(rf"\b{name}:(\d+)", server.info("replication"))
+    return int(match[1]) if match else 0
 
 
 @pytest.mark.long

@@ -34,22 +34,22 @@ def store(url: str) -> Iterator[Store]:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the number of ids, or of other arguments, of each call."""
-    found: list[int] = []
+    sizes: list[int] = []
     command, write = Connections.command, Connections.write
 
     def noting_command(self: Connections, *arguments: bytes, **options: bool) -> object:
         answer = command(self, *arguments, **options)
-        found.append(max(len(arguments) - 5, 0))
-        found.extend(len(part) for part in answer if isinstance(part, list))
+        sizes.append(max(len(arguments) - 5, 0))
+        sizes.extend(len(part) for part in answer if isinstance(part, list))
         return answer
 
     def noting_write(self: Connections, function: str, arguments: Sequence[bytes]) -> bytes:
-        found.append(int(arguments[0]))
+        sizes.append(int(arguments[0]))
         return write(self, function, arguments)
 
     monkeypatch.setattr(Connections, "command", noting_command)
     monkeypatch.setattr(Connections, "write", noting_write)
-    return found
+    return sizes
 
 
 def count_of(url: str, name: str) -> int:
@@ -111,10 +111,10 @@ def test_many_records_are_read_by_short_calls_past_those_that_have_expired(
         assert store.commit("some", puts[first : first + 500])
     kept = [put.key for put in puts if put.expires_us is None]
     for limit in (1, 700, PART + 100):
-        found: list[str] = []
-        while page := store.read("some", after=found[-1] if found else None, limit=limit):
-            found += [record.key for record in page]
-        assert found == kept
+        keys: list[str] = []
+        while page := store.read("some", after=keys[-1] if keys else None, limit=limit):
+            keys += [record.key for record in page]
+        assert keys == kept
     assert max(sizes) <= 2 * PART
 
 

@@ -37,7 +37,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def threads_of_checkpoints() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "dueline-checkpoint"]
+    return [thread for thread in threading.enumerate() if thread.name == "dueline-checkpoint"]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_what_was_written_is_copied_while_its_writer_goes_on(
     wait_until(lambda: (tmp_path / "queue.db").stat().st_size > BYTES)
     put(store, "second")
     wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
-    assert [one.key for one in store.read("p", after=None, limit=9)] == ["first", "second"]
+    assert [record.key for record in store.read("p", after=None, limit=9)] == ["first", "second"]
     store.close()
 
 
@@ -76,7 +76,7 @@ def test_closing_ends_the_thread_and_leaves_one_file(store: SqliteStore, tmp_pat
     assert threads_of_checkpoints()
     store.close()
     assert not threads_of_checkpoints()
-    assert [one.name for one in tmp_path.iterdir()] == ["queue.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["queue.db"]
     put(store, "second")  # it opens anew, and copies again
     wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
     store.close()
@@ -143,7 +143,7 @@ def write_without_a_pause(path: Path, name: str) -> None:
     store = SqliteStore(path, clock=SystemClock(), synchronous="NORMAL")
     for number in range(MEGABYTES):
         body = os.urandom(50_000)
-        store.commit(name, tuple(Put(f"{number % 4}-{one}", b"v", body) for one in range(20)))
+        store.commit(name, tuple(Put(f"{number % 4}-{place}", b"v", body) for place in range(20)))
     store.close()
 
 
@@ -155,14 +155,14 @@ def test_the_log_begins_anew_though_two_processes_write_without_a_pause(tmp_path
     writers = [
         spawn.Process(target=write_without_a_pause, args=(path, name)) for name in ("one", "other")
     ]
-    for one in writers:
-        one.start()
+    for writer in writers:
+        writer.start()
     longest = 0
-    while any(one.is_alive() for one in writers):
+    while any(writer.is_alive() for writer in writers):
         with suppress(FileNotFoundError):  # the last one that closes the file takes it away
             longest = max(longest, log.stat().st_size)
         time.sleep(0.01)
-    assert [one.exitcode for one in writers] == [0, 0]
+    assert [writer.exitcode for writer in writers] == [0, 0]
     assert 0 < longest < MEGABYTES * 1_000_000  # half of all that was written
 
 

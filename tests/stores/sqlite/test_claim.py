@@ -47,14 +47,14 @@ def claimed(store: Store, wants: Sequence[Want], limit: int, *, turn: int) -> Cl
     return store.claim(wants, limit=limit, lease=Lease(now_us, LEASE_US, "w", token_of(turn + 1)))
 
 
-def told(found: Claimed) -> tuple[Sequence[Job], dict[JobId, Job], dict[Lane, int | None]]:
-    return list(found.jobs), dict(found.died), dict(found.next_at_us)
+def told(claimed: Claimed) -> tuple[Sequence[Job], dict[JobId, Job], dict[Lane, int | None]]:
+    return list(claimed.jobs), dict(claimed.died), dict(claimed.next_at_us)
 
 
 @pytest.mark.long
 @given(
     jobs=JOBS,
-    wants=st.one_of(WANTS, WANTS.map(lambda some: some[:1])),
+    wants=st.one_of(WANTS, WANTS.map(lambda wants: wants[:1])),
     limit=st.integers(1, 20),
     started=st.booleans(),
 )
@@ -65,14 +65,14 @@ def test_many_lanes_are_claimed_from_as_each_by_itself(
     with TemporaryDirectory() as folder:
         model: Store = MemoryStore(clock)
         store = SqliteStore(Path(folder) / "jobs.db", clock=clock, synchronous="OFF")
-        for one in (model, store):
-            one.add(jobs)
+        for each in (model, store):
+            each.add(jobs)
         for turn in range(3):  # from the second on, the claims before have died
             expected = claimed(model, wants, limit, turn=turn)
-            found = claimed(store, wants, limit, turn=turn)
-            assert told(found) == told(expected)
-            if started and found.jobs:
+            answer = claimed(store, wants, limit, turn=turn)
+            assert told(answer) == told(expected)
+            if started and answer.jobs:
                 for each in (model, store):
-                    job = found.jobs[0]
+                    job = answer.jobs[0]
                     each.settle([Extend(job, job.at_us, started=True)])
         store.close()

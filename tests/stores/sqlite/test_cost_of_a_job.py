@@ -49,11 +49,11 @@ def cost_of_a_drain(path: Path, count: int, slots: int) -> Cost:
 
 
 def test_a_plain_drain_runs_little_for_each_job_and_each_batch(tmp_path: Path) -> None:
-    one, three = (cost_of_a_drain(tmp_path / f"{n}.db", n, n) for n in (100, 300))
+    hundred, three_hundred = (cost_of_a_drain(tmp_path / f"{n}.db", n, n) for n in (100, 300))
     ten = cost_of_a_drain(tmp_path / "ten.db", 100, 10)
-    assert (three.calls - one.calls) / 200 <= CALLS_A_JOB_MAX
-    assert (ten.calls - one.calls) / 9 <= CALLS_A_BATCH_MAX
-    assert (ten.statements - one.statements) / 9 <= STATEMENTS_A_BATCH_MAX
+    assert (three_hundred.calls - hundred.calls) / 200 <= CALLS_A_JOB_MAX
+    assert (ten.calls - hundred.calls) / 9 <= CALLS_A_BATCH_MAX
+    assert (ten.statements - hundred.statements) / 9 <= STATEMENTS_A_BATCH_MAX
 
 
 def test_what_a_worker_reports_costs_the_same_for_any_number_of_jobs(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ def claimed_of(store: Store, lanes: Sequence[int], *, at_once: bool) -> list[Job
         for number, lane in enumerate(lanes)
     ]
     store.add(jobs)
-    found: list[Job] = []
+    taken: list[Job] = []
     for turn, most in enumerate([COUNT] if at_once else [COUNT // 2, COUNT]):
         wants = [Want(lane, most) for lane in LANES]
-        found += store.claim(
+        taken += store.claim(
             wants, limit=most, lease=Lease(NOW_US, LEASE_US, "w", token_of(turn + 1))
         ).jobs
-    return found
+    return taken
 
 
 def moved(job: Job, number: int) -> Move:
@@ -65,15 +65,15 @@ def test_drops_of_a_claim_do_what_each_by_itself_does(
         model: Store = MemoryStore(clock)
         store = SqliteStore(Path(folder) / "jobs.db", clock=clock, synchronous="OFF")
         held, left = [], []
-        for one in (model, store):
-            jobs = claimed_of(one, lanes, at_once=at_once)
+        for each in (model, store):
+            jobs = claimed_of(each, lanes, at_once=at_once)
             before: list[Verdict] = [
                 Extend(jobs[place], jobs[place].at_us + 1) for place in extended
             ]
             before += [moved(jobs[place], place) for place in lost]
-            assert all(one.settle(before))
-            held.append(list(one.settle([Drop(jobs[place]) for place in dropped])))
-            left.append([job.id for lane in LANES for job in one.scan(
+            assert all(each.settle(before))
+            held.append(list(each.settle([Drop(jobs[place]) for place in dropped])))
+            left.append([job.id for lane in LANES for job in each.scan(
                 lane, after=None, until_us=None, limit=COUNT).jobs])  # fmt: skip
         assert held[1] == held[0]
         assert left[1] == left[0]

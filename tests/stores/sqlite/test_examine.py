@@ -26,15 +26,15 @@ def test_calls_go_on_while_indexes_are_compared(
         return compare(database, is_over)
 
     monkeypatch.setattr(damage, "compare_indexes", slowly)
-    found: list[object] = []
+    differences: list[object] = []
     thread = threading.Thread(
-        target=lambda: found.append(store.compare_indexes(timeout_us=10_000_000))
+        target=lambda: differences.append(store.compare_indexes(timeout_us=10_000_000))
     )
     thread.start()
     assert began.wait(30)
     assert store.commit("p", (Put("k", b"v" * 16, b"{}"),))
-    assert [one.key for one in store.read("p", after=None, limit=9)] == ["k"]
+    assert [record.key for record in store.read("p", after=None, limit=9)] == ["k"]
     go_on.set()
     thread.join(30)
-    assert found == [[]]
+    assert differences == [[]]
     store.close()

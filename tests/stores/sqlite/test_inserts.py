@@ -91,11 +91,11 @@ def test_a_thousand_lanes_are_listed_by_one_statement(store: SqliteStore, known:
     store.add([new_job(5000 + n, lane=lane) for n, lane in enumerate(lanes[:known])])
     jobs = [new_job(10_000 + n, lane=lane) for n, lane in enumerate(lanes * 2)]
     made = statements_of(store, lambda: store.add(jobs))
-    about_lanes = [one for one in made if "lanes" in one]
+    about_lanes = [statement for statement in made if "lanes" in statement]
     assert len(about_lanes) == (1 if known == 1000 else 2)
-    assert sum("INTO jobs" in one for one in made) <= 1 + len(jobs) // 50
-    found = store.find([job.id for job in jobs])
-    assert [job and job.lane for job in found] == lanes * 2
+    assert sum("INTO jobs" in statement for statement in made) <= 1 + len(jobs) // 50
+    rows = store.find([job.id for job in jobs])
+    assert [job and job.lane for job in rows] == lanes * 2
 
 
 @pytest.mark.long
@@ -115,8 +115,8 @@ def test_each_of_eight_processes_makes_progress(tmp_path: Path) -> None:
             assert caller.stdin is not None
             caller.stdin.write("\n")
             caller.stdin.flush()
-        found = [json.loads(caller.communicate(timeout=300)[0]) for caller in callers]
+        waits = [json.loads(caller.communicate(timeout=300)[0]) for caller in callers]
     finally:
         for caller in callers:
             caller.kill()
-    assert max(longest for longest, _ in found) <= WAIT_S_MAX
+    assert max(longest for longest, _ in waits) <= WAIT_S_MAX

@@ -30,9 +30,9 @@ class Counted:
 
     def database(self) -> Database:
         """Get at the connection."""
-        found: list[Database] = []
-        self.store._connection.read(found.append)
-        return found[0]
+        databases: list[Database] = []
+        self.store._connection.read(databases.append)
+        return databases[0]
 
     def steps(self) -> int:
         """Put a job, look, claim it; tell how many steps of its machine the library took."""

@@ -51,12 +51,12 @@ def file() -> Iterator[Path]:
 
 def test_another_user_reads_a_file_that_may_not_be_written_to(file: Path) -> None:
     before = file.read_bytes()
-    assert [one.name for one in file.parent.iterdir()] == ["jobs.db"]
+    assert [path.name for path in file.parent.iterdir()] == ["jobs.db"]
     command = [sys.executable, "-c", READ, str(file), str(NOBODY)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
     assert file.read_bytes() == before
-    assert [one.name for one in file.parent.iterdir()] == ["jobs.db"]
+    assert [path.name for path in file.parent.iterdir()] == ["jobs.db"]
 
 
 def test_what_is_written_to_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,11 +62,11 @@ class Successor:
 
     def outcomes(self) -> dict[str, list[str]]:
         """List the outcomes of a job's attempts in order, by id, from history."""
-        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        ends: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for queue, shards in (("mail", 1), ("images", 2), ("held", 1)):
-            for one in attempts(self.app.store, queue, shards):
-                found[one.job].append((one.ended_us, one.outcome))
-        return {job: [outcome for _, outcome in sorted(some)] for job, some in found.items()}
+            for attempt in attempts(self.app.store, queue, shards):
+                ends[attempt.job].append((attempt.ended_us, attempt.outcome))
+        return {job: [outcome for _, outcome in sorted(outcomes)] for job, outcomes in ends.items()}
 
     def read(self, group: str, count: int) -> list[tuple[str, int]]:
         """Consume as a group until there are so many events; return their keys and values."""
@@ -92,9 +92,9 @@ def successor(tmp_path: Path) -> Iterator[Successor]:
     path.write_bytes(gzip.decompress((FOLDER / "queue.db.gz").read_bytes()))
     path.chmod(0o600)
     made = json.loads((FOLDER / "made.json").read_text("utf-8"))
-    one = Successor(f"sqlite:///{path}", made)
-    yield one
-    one.app.close()
+    successor = Successor(f"sqlite:///{path}", made)
+    yield successor
+    successor.app.close()
 
 
 @pytest.mark.sqlite
@@ -150,7 +150,7 @@ def test_jobs_of_an_earlier_version_end_once_each(successor: Successor) -> None:
     assert successor.attempts["flaky-1"] == 2
 
     after = successor.outcomes()
-    assert all(after[job][: len(some)] == some for job, some in before.items())
+    assert all(after[job][: len(outcomes)] == outcomes for job, outcomes in before.items())
     ends = {name: after[job] for name, job in jobs.items()}
     expected = {name: ["done"] for name in jobs}
     expected |= {f"flaky-{number}": ["retried", "done"] for number in (1, 2)}
@@ -178,9 +178,9 @@ def test_workflows_of_an_earlier_version_end(successor: Successor) -> None:
 def test_a_schedule_of_an_earlier_version_goes_on(successor: Successor) -> None:
     successor.work(2)
     due_us = sorted(
-        one.due_us
-        for one in attempts(successor.app.store, "mail", 1)
-        if one.tenant == "clock" and one.outcome == "done"
+        attempt.due_us
+        for attempt in attempts(successor.app.store, "mail", 1)
+        if attempt.tenant == "clock" and attempt.outcome == "done"
     )
     assert len(due_us) == successor.ran.count("tick") == HOUR_S // make.TICK_S
     assert {later - former for former, later in pairwise(due_us)} == {make.TICK_S * SECOND_US}

@@ -118,10 +118,10 @@ def test_claimed_rows_are_not_claimed_again_and_the_next_ones_are(store: Stretch
 def test_the_record_goes_with_the_last_job(store: StretchStore) -> None:
     # rules G3 and G5
     store.add(new_jobs(3))
-    one, two, three = claim(store, LANE).jobs
-    assert store.settle([Drop(two)]) == [True]
+    first, second, third = claim(store, LANE).jobs
+    assert store.settle([Drop(second)]) == [True]
     assert live(store) == 1
-    assert store.settle([Drop(one), Drop(three), Drop(two)]) == [True, True, False]
+    assert store.settle([Drop(first), Drop(third), Drop(second)]) == [True, True, False]
     assert live(store) == 0
 
 
@@ -129,17 +129,17 @@ def test_the_record_goes_with_the_last_job(store: StretchStore) -> None:
 def test_all_but_an_end_is_written_out_first(store: StretchStore, what: str) -> None:
     # rule G4
     store.add(new_jobs(2))
-    one, two = claim(store, LANE).jobs
-    verdict = move(one, LATER_US)
+    first, second = claim(store, LANE).jobs
+    verdict = move(first, LATER_US)
     if what != "retry":
-        verdict = Extend(one, NOW_US + 2 * LEASE_US, started=what == "start")  # type: ignore[assignment]
+        verdict = Extend(first, NOW_US + 2 * LEASE_US, started=what == "start")  # type: ignore[assignment]
     assert store.settle([verdict]) == [True]
     assert live(store) == 0
-    found = store.find([one.id, two.id])
-    assert found[1] == two
-    assert found[0] is not None
-    assert found[0].fence == 1
-    assert store.settle([Drop(two)]) == [True]
+    rows = store.find([first.id, second.id])
+    assert rows[1] == second
+    assert rows[0] is not None
+    assert rows[0].fence == 1
+    assert store.settle([Drop(second)]) == [True]
 
 
 def test_an_expired_stretch_is_claimed_as_what_died(store: StretchStore) -> None:
@@ -166,18 +166,18 @@ def test_a_row_inserted_into_a_range_is_claimed_by_others(store: StretchStore, a
 def test_a_row_moved_before_a_stretch_is_claimed_by_others(store: StretchStore) -> None:
     # rule G7
     store.add(new_jobs(4))
-    one, two = claim(store, LANE, most=2, token=1).jobs
+    first, second = claim(store, LANE, most=2, token=1).jobs
     claim(store, LANE, token=2)
-    assert store.settle([move(one, NOW_US)]) == [True]
-    assert ids_of(claim(store, LANE, token=3).jobs) == [one.id]
-    assert store.settle([Drop(two)]) == [True]
+    assert store.settle([move(first, NOW_US)]) == [True]
+    assert ids_of(claim(store, LANE, token=3).jobs) == [first.id]
+    assert store.settle([Drop(second)]) == [True]
 
 
 def test_rows_beside_one_that_was_claimed_are_claimed_by_row(store: StretchStore) -> None:
     # rules G2 and G7
     store.add(new_jobs(3))
-    (one,) = claim(store, LANE, most=1).jobs
-    assert store.settle([move(one, NOW_US)]) == [True]
+    (job,) = claim(store, LANE, most=1).jobs
+    assert store.settle([move(job, NOW_US)]) == [True]
     assert len(claim(store, LANE, token=2).jobs) == 3
     assert live(store) == 0
     assert {token for _, token in rows(store)} == {token_of(2)}
@@ -190,8 +190,8 @@ def test_a_change_of_a_row_that_was_read_as_waiting_is_rejected(store: StretchSt
     assert waiting is not None
     (held,) = claim(store, LANE).jobs
     assert store.settle([Drop(waiting), move(waiting, LATER_US)]) == [False, False]
-    (found,) = store.find([id_of(1)])
-    assert found == held._replace(state=State.CLAIMED)
+    (row,) = store.find([id_of(1)])
+    assert row == held._replace(state=State.CLAIMED)
 
 
 def test_a_prefetch_by_an_earlier_clock_claims_no_row_of_a_stretch(store: StretchStore) -> None:
