@@ -75,9 +75,9 @@ def test_all_that_match_are_come_to_and_nothing_is_left_of_it(world: World) -> N
     other, living = world.put(queue="other"), world.put()
     world.die(other)
     said = Told(partial(retry_all, world.queues))
-    one = BulkRun(world.queues.engine, DEAD, "retry")
-    assert (one.count(), one.is_begun) == (JOBS, False)
-    assert total(one.run(said)) == BulkResult(done=JOBS)
+    run = BulkRun(world.queues.engine, DEAD, "retry")
+    assert (run.count(), run.is_begun) == (JOBS, False)
+    assert total(run.run(said)) == BulkResult(done=JOBS)
     assert said.came_to == Counter(ids)
     assert world.queues.find(other).status == "dead"
     assert world.queues.find(living).status == "ready"
@@ -121,7 +121,7 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
                 )
             )
             is_whole = True
-        retried = [one for one in ids if world.queues.find(one).status == "ready"]
+        retried = [job_id for job_id in ids if world.queues.find(job_id).status == "ready"]
         if is_whole:
             assert retried == ids
             if failing.calls < number:
@@ -175,10 +175,10 @@ def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
     ids = [world.put() for _ in range(8)]
     said = Told(partial(later, world.queues))
     for left in (8, 4):
-        one = BulkRun(world.queues.engine, JobFilter(queue="q"), "later")
-        assert one.count() == left
-        assert one.count(2) == min(left, 3)
-        total(one.run(said, limit=4))
+        run = BulkRun(world.queues.engine, JobFilter(queue="q"), "later")
+        assert run.count() == left
+        assert run.count(2) == min(left, 3)
+        total(run.run(said, limit=4))
     assert said.came_to == Counter(ids)
     assert records(world) == 0
 
@@ -186,14 +186,14 @@ def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
 def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: World) -> None:
     ids = dead_jobs(world)
     said = Told(partial(retry_all, world.queues))
-    one = BulkRun(world.queues.engine, DEAD, "retry").run(said)
-    next(one)
-    two = BulkRun(world.queues.engine, DEAD, "retry").run(said)
+    first = BulkRun(world.queues.engine, DEAD, "retry").run(said)
+    next(first)
+    second = BulkRun(world.queues.engine, DEAD, "retry").run(said)
     for _ in range(4):
-        next(two)
+        next(second)
     with pytest.raises(Conflict, match="Another process is running"):
-        total(one)
-    total(two)
+        total(first)
+    total(second)
     assert said.came_to == Counter(ids)
 
 

@@ -35,24 +35,24 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 def why(world: World, job_id: JobId, reason: Reason) -> Explanation:
     """Explain a job, and make sure of the reason."""
-    found = explain(world.queues, job_id)
-    assert found.reason == reason, found
-    return found
+    explanation = explain(world.queues, job_id)
+    assert explanation.reason == reason, explanation
+    return explanation
 
 
 def test_a_job_that_nobody_knows_is_unknown(world: World) -> None:
-    found = why(world, JobId(bytes(16)), "unknown")
-    assert found.sentence.startswith(f"No job {'00' * 16} is known.")
+    explanation = why(world, JobId(bytes(16)), "unknown")
+    assert explanation.sentence.startswith(f"No job {'00' * 16} is known.")
 
 
 def test_a_job_of_the_future_is_scheduled(world: World) -> None:
     job_id = world.put(after_s=90)
-    found = why(world, job_id, "scheduled")
-    assert found.sentence == (
+    explanation = why(world, job_id, "scheduled")
+    assert explanation.sentence == (
         "It is not due until 2026-01-01T00:01:30Z (in 1m30s). Also, no live worker serves the "
         "queue q (`dueline worker -q q`)."
     )
-    assert found.facts["at_us"] == world.now_us + 90 * SECOND_US
+    assert explanation.facts["at_us"] == world.now_us + 90 * SECOND_US
 
 
 def test_a_started_job_of_a_live_worker_runs(world: World) -> None:
@@ -60,11 +60,11 @@ def test_a_started_job_of_a_live_worker_runs(world: World) -> None:
     world.live()
     world.claim(job_id, start=True)
     world.clock.advance(5)
-    found = why(world, job_id, "running")
-    assert found.sentence == (
+    explanation = why(world, job_id, "running")
+    assert explanation.sentence == (
         "It is running: attempt 1, in worker w1 since 2026-01-01T00:00:00Z (5s ago)."
     )
-    assert found.facts["attempt"] == 1
+    assert explanation.facts["attempt"] == 1
 
 
 def test_a_running_job_whose_end_was_asked_for_says_so(world: World) -> None:
@@ -74,12 +74,12 @@ def test_a_running_job_whose_end_was_asked_for_says_so(world: World) -> None:
     job = world.claim(job_id, start=True)
     assert "is_cancel_asked" not in why(world, job_id, "running").facts
     assert world.queues.cancel(job_id) is False
-    found = why(world, job_id, "running")
-    assert found.sentence.endswith(
+    explanation = why(world, job_id, "running")
+    assert explanation.sentence.endswith(
         "(now). Its end was asked for, and its handler has not checked for that yet; "
         f"`dueline jobs cancel {job_id.hex()} --force` ends it now."
     )
-    assert found.facts["is_cancel_asked"] is True
+    assert explanation.facts["is_cancel_asked"] is True
     world.leave()
     assert why(world, job_id, "worker gone").sentence.endswith("next ends it without a run.")
     world.end(job, Outcome("cancelled", world.now_us, error="Its end was asked for."))
@@ -105,11 +105,11 @@ def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
         until_us=world.now_us + PREFETCH_US_MAX,
         lease=Lease(world.now_us, LEASE_US, "w1", world.queues.engine.ids.token()),
     )
-    assert [one.job.id for one in claimed.jobs] == [job_id]
-    found = why(world, job_id, "scheduled")
-    assert found.sentence.startswith("It is not due until 2026-01-01T00:00:00Z (")
-    assert found.sentence.endswith("; worker w1 has claimed it and starts it then.")
-    assert found.facts["at_us"] == world.now_us + 300_000
+    assert [taken.job.id for taken in claimed.jobs] == [job_id]
+    explanation = why(world, job_id, "scheduled")
+    assert explanation.sentence.startswith("It is not due until 2026-01-01T00:00:00Z (")
+    assert explanation.sentence.endswith("; worker w1 has claimed it and starts it then.")
+    assert explanation.facts["at_us"] == world.now_us + 300_000
     waiting = world.put(priority=-1)
     assert why(world, waiting, "waiting").facts["held"] == 0  # it takes no slot yet
     world.clock.advance(0.3)
@@ -120,8 +120,8 @@ def test_a_failed_job_is_tried_again_and_says_why(world: World) -> None:
     job_id = world.put()
     world.live()
     world.back(world.claim(job_id), after_s=8, errors=2, error="ValueError: bad\nmore")
-    found = why(world, job_id, "retrying")
-    assert found.sentence == (
+    explanation = why(world, job_id, "retrying")
+    assert explanation.sentence == (
         "Attempt 2 failed (ValueError: bad); it is retried at 2026-01-01T00:00:08Z (in 8s)."
     )
 
@@ -149,19 +149,19 @@ def test_a_snoozed_job_is_put_back(world: World) -> None:
 def test_a_scheduled_job_may_have_an_unknown_task(world: World) -> None:
     job_id = world.put(task="mystery", after_s=30)
     world.live()
-    found = why(world, job_id, "scheduled")
-    assert found.sentence == (
+    explanation = why(world, job_id, "scheduled")
+    assert explanation.sentence == (
         "It is not due until 2026-01-01T00:00:30Z (in 30s). Also, no live worker knows task "
         "mystery; live workers of the queue q: 1."
     )
-    assert found.facts["task"] == "mystery"
+    assert explanation.facts["task"] == "mystery"
 
 
 def test_a_ready_job_may_have_no_worker(world: World) -> None:
     job_id = world.put()
     world.live(queues=["other"])
-    found = why(world, job_id, "no worker")
-    assert found.sentence == (
+    explanation = why(world, job_id, "no worker")
+    assert explanation.sentence == (
         "It is ready, but no live worker serves the queue q (`dueline worker -q q`)."
     )
 
@@ -205,12 +205,12 @@ def test_a_ready_job_waits_its_turn(world: World) -> None:
     world.claim(held[0])  # all of their lane
     world.live()
     world.live("w2")
-    found = why(world, job_id, "waiting")
-    assert found.sentence == (
+    explanation = why(world, job_id, "waiting")
+    assert explanation.sentence == (
         "It is ready, at position 3 of the queue q; live workers: 2, jobs that they hold: 3, "
         f"slots: 8; first is the job {first.hex()} (priority 9)."
     )
-    assert found.facts["position_is_at_least"] is False
+    assert explanation.facts["position_is_at_least"] is False
 
 
 def test_a_ready_job_says_when_it_expires(world: World) -> None:
@@ -218,11 +218,11 @@ def test_a_ready_job_says_when_it_expires(world: World) -> None:
     call = EnqueueRequest("q", "t", 0, [b"[1]"], opts=opts)
     (job,) = world.queues.enqueue(call)
     world.live()
-    found = why(world, job.id, "waiting")
-    assert found.sentence.endswith(
+    explanation = why(world, job.id, "waiting")
+    assert explanation.sentence.endswith(
         "It expires at 2026-01-01T00:01:00Z (in 1m), unless it has started by then."
     )
-    assert found.ends_as == ""
+    assert explanation.ends_as == ""
 
 
 def test_the_count_of_those_before_a_job_has_an_end(
@@ -233,9 +233,9 @@ def test_the_count_of_those_before_a_job_has_an_end(
         world.put(priority=1)
     job_id = world.put()
     world.live()
-    found = why(world, job_id, "waiting")
-    assert "or later" in found.sentence
-    assert found.facts["position_is_at_least"] is True
+    explanation = why(world, job_id, "waiting")
+    assert "or later" in explanation.sentence
+    assert explanation.facts["position_is_at_least"] is True
 
 
 def test_a_suspect_runs_alone(world: World) -> None:
@@ -258,8 +258,8 @@ def test_a_job_of_a_dead_worker_is_due_again_when_the_lease_ends(world: World) -
     world.live()
     world.claim(job_id, start=True)
     world.leave()
-    found = why(world, job_id, "worker gone")
-    assert found.sentence == (
+    explanation = why(world, job_id, "worker gone")
+    assert explanation.sentence == (
         "Worker w1 claimed it and is gone; it is due again when the lease ends, at "
         "2026-01-01T00:00:30Z (in 30s), or sooner, when the monitor releases it. "
         "Also, no live worker serves the queue q (`dueline worker -q q`)."
@@ -269,11 +269,11 @@ def test_a_job_of_a_dead_worker_is_due_again_when_the_lease_ends(world: World) -
 def test_a_dead_job_says_since_when_and_why(world: World) -> None:
     job_id = world.put()
     world.die(job_id, "ValueError: " + "x" * 300)
-    found = why(world, job_id, "dead")
-    assert found.sentence.startswith(
+    explanation = why(world, job_id, "dead")
+    assert explanation.sentence.startswith(
         "It has been dead since 2026-01-01T00:00:00Z (now) because of ValueError: xxx"
     )
-    assert found.sentence.endswith("xxx....")
+    assert explanation.sentence.endswith("xxx....")
 
 
 @pytest.mark.parametrize("error", ["E: no", "E: no."])
@@ -288,8 +288,11 @@ def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(world: Wor
     world.live()
     why(world, job_id, "waiting")
     world.queues.engine.catalog.configure("q", is_paused=True)
-    found = why(world, job_id, "paused")
-    assert found.sentence == "It is ready, but the queue q is paused (`dueline queues resume q`)."
+    explanation = why(world, job_id, "paused")
+    assert (
+        explanation.sentence
+        == "It is ready, but the queue q is paused (`dueline queues resume q`)."
+    )
     why(world, later, "scheduled")
     world.claim(job_id, start=True)
     why(world, job_id, "running")
@@ -300,8 +303,8 @@ def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: W
     mine, others, nobodys = (world.put(tenant=tenant) for tenant in ("two words", "b", ""))
     world.live()
     pauses.pause(world.queues.engine, "q", tenants=["two words", ""])
-    found = why(world, mine, "paused")
-    assert found.sentence == (
+    explanation = why(world, mine, "paused")
+    assert explanation.sentence == (
         "It is ready, but in the queue q the tenant two words is paused "
         "(`dueline queues resume q --tenant 'two words'`)."
     )
@@ -318,13 +321,13 @@ def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
     why(world, job_id, "waiting")
     world.hold("warehouse", "w2", 1, lasts_s=20)
     world.wait_for("warehouse", "w3", 5)
-    found = why(world, job_id, "limit")
-    assert found.sentence == (
+    explanation = why(world, job_id, "limit")
+    assert explanation.sentence == (
         "It is ready, but its limit warehouse has no free permit (capacity 3): "
         "w1 holds 2 until 2026-01-01T00:00:40Z (in 40s), "
         "w2 holds 1 until 2026-01-01T00:00:20Z (in 20s); w3 waits for 5."
     )
-    assert found.facts == {
+    assert explanation.facts == {
         "queue": "q", "limit": "warehouse", "semaphore": "warehouse", "capacity": 3, "held": 3,
         "holders": "w1=2, w2=1", "waiting": "w3=5", "until_us": world.now_us + 20 * SECOND_US,
     }  # fmt: skip
@@ -338,8 +341,8 @@ def test_each_key_has_its_own_permits_and_one_by_default(world: World) -> None:
     mine, others = (world.put(limits=[f"host:{host}", "any"]) for host in ("a", "b"))
     world.live()
     world.hold("host:a")
-    found = why(world, mine, "limit")
-    assert "its limit host:a has no free permit (capacity 1, as nobody has" in found.sentence
+    explanation = why(world, mine, "limit")
+    assert "its limit host:a has no free permit (capacity 1, as nobody has" in explanation.sentence
     why(world, others, "waiting")
 
 
@@ -349,13 +352,13 @@ def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
     world.hold("any")
     why(world, job_id, "limit")
     semaphore.define(world.store, "warehouse", 0, ids=world.queues.engine.ids)
-    found = why(world, job_id, "limit")
-    assert found.sentence == (
+    explanation = why(world, job_id, "limit")
+    assert explanation.sentence == (
         "It is ready, but its limit warehouse has a capacity of 0, so no job starts "
         "(`dueline limits set warehouse 4`). Also, its limit any has no free permit (capacity 1, "
         "as nobody has set it): w1 holds 1 until 2026-01-01T00:00:30Z (in 30s)."
     )
-    assert [one.change for one in found.conditions] == ["operator", "work"]
+    assert [condition.change for condition in explanation.conditions] == ["operator", "work"]
 
 
 def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
@@ -364,12 +367,12 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
     world.live()
     world.hold("any")
     suspend(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
-    found = why(world, job_id, "limit")
-    assert found.sentence.startswith(
+    explanation = why(world, job_id, "limit")
+    assert explanation.sentence.startswith(
         "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "
         "since a handler raised Throttled. Also, its limit any has no free permit "
     )
-    assert found.facts["closed_us"] == world.now_us + 40 * SECOND_US
+    assert explanation.facts["closed_us"] == world.now_us + 40 * SECOND_US
     assert BusyLimits(world.queues.engine).has(world.row(job_id).lane)
     world.clock.advance(40)
     world.live()
@@ -380,9 +383,13 @@ def test_a_limit_comes_after_a_pause_and_a_missing_worker(world: World) -> None:
     job_id = world.put(limits=["warehouse"])
     world.hold("warehouse")
     world.queues.engine.catalog.configure("q", is_paused=True)
-    found = why(world, job_id, "paused")
-    assert [one.kind for one in found.conditions] == ["paused", "no worker", "limit"]
-    assert found.sentence.startswith(
+    explanation = why(world, job_id, "paused")
+    assert [condition.kind for condition in explanation.conditions] == [
+        "paused",
+        "no worker",
+        "limit",
+    ]
+    assert explanation.sentence.startswith(
         "It is ready, but the queue q is paused (`dueline queues resume q`). Also: (1) no live "
         "worker serves the queue q (`dueline worker -q q`); (2) its limit warehouse has no free"
     )
@@ -397,19 +404,19 @@ def test_a_few_holders_are_named_and_the_others_counted(world: World) -> None:
     for number in range(7):
         world.live(f"w{number}")
         world.hold("warehouse", f"w{number}")
-    found = why(world, job_id, "limit")
-    assert found.sentence.endswith("(in 30s), and 2 more.")
-    assert "w4 holds" in found.sentence
-    assert "w5 holds" not in found.sentence
+    explanation = why(world, job_id, "limit")
+    assert explanation.sentence.endswith("(in 30s), and 2 more.")
+    assert "w4 holds" in explanation.sentence
+    assert "w5 holds" not in explanation.sentence
 
 
 @pytest.mark.parametrize("state", [state for state in get_args(FinalState) if state != "dead"])
 def test_a_job_that_ended_says_since_when(world: World, state: FinalState) -> None:
     job_id = world.put()
     world.end(world.claim(job_id), Outcome(state, world.now_us, error="E" * (state == "lost")))
-    found = why(world, job_id, state)
+    explanation = why(world, job_id, state)
     because = " because of E" if state == "lost" else ""
-    assert found.sentence == f"It has been {state} since 2026-01-01T00:00:00Z (now){because}."
+    assert explanation.sentence == f"It has been {state} since 2026-01-01T00:00:00Z (now){because}."
 
 
 def test_a_job_that_is_about_to_leave_its_row_has_ended(world: World) -> None:

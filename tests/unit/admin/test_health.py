@@ -83,9 +83,9 @@ def test_answers_that_were_dropped_are_told(told: str) -> None:
 
 
 def test_a_sound_cluster_is_good_all_over() -> None:
-    found = checks()
-    assert {check.verdict for check in found.values()} == {"good"}
-    assert {"server", "nodes' clocks", "replication", "replicas", "paxos"} < found.keys()
+    by_name = checks()
+    assert {check.verdict for check in by_name.values()} == {"good"}
+    assert {"server", "nodes' clocks", "replication", "replicas", "paxos"} < by_name.keys()
 
 
 def test_what_a_store_does_not_state_is_not_judged() -> None:
@@ -115,25 +115,27 @@ def test_schedules_that_nobody_advances_are_reported(tmp_path: Path) -> None:
     world.live()
     assert judged_of(world, "schedules") == []
     assert all(
-        one.verdict == "good" for one in is_ready(world.queues.engine, max_age_us=300_000_000)
+        check.verdict == "good" for check in is_ready(world.queues.engine, max_age_us=300_000_000)
     )
     world.clock.advance(500)
     world.live()
-    (found,) = [one for one in examine(world.queues.engine).checks if one.name == "schedules"]
-    assert found.finding == (
+    (check,) = [check for check in examine(world.queues.engine).checks if check.name == "schedules"]
+    assert check.finding == (
         "no worker has stored the job of minutely that was due at 2026-01-01T00:02:00Z; "
         "schedules that are overdue: 1"
     )
     bad = [
-        one for one in is_ready(world.queues.engine, max_age_us=300_000_000) if one.verdict == "bad"
+        check
+        for check in is_ready(world.queues.engine, max_age_us=300_000_000)
+        if check.verdict == "bad"
     ]
-    assert "schedules" in {one.name for one in bad}
+    assert "schedules" in {check.name for check in bad}
     scheduler.pause(world.queues, "minutely")
     assert judged_of(world, "schedules") == []
 
 
 def judged_of(world: World, name: str) -> list[str]:
-    return [one.verdict for one in examine(world.queues.engine).checks if one.name == name]
+    return [check.verdict for check in examine(world.queues.engine).checks if check.name == name]
 
 
 @pytest.mark.parametrize(
@@ -227,9 +229,9 @@ def test_a_keyspace_that_was_never_repaired_is_told_in_time(
     told = {name: text for name, text in SOUND.items() if name != "repaired ago"}
     told |= {"keyspace is old": age, "replicas": replicas}
     queues = queues_on(Telling(told), SystemClock())
-    (found,) = [check for check in examine(queues.engine).checks if check.name == "repair"]
-    assert found.verdict == verdict
-    assert finding in found.finding
+    (check,) = [check for check in examine(queues.engine).checks if check.name == "repair"]
+    assert check.verdict == verdict
+    assert finding in check.finding
 
 
 @pytest.mark.parametrize("replicas", ["east: 1", "east: 2"])
@@ -258,12 +260,12 @@ def test_a_job_that_waits_too_long_though_it_is_served_is_told(tmp_path: Path) -
     world.put()
     world.clock.advance(100)
     world.live()
-    assert [one.verdict for one in is_ready(world.queues.engine, max_age_us=101 * SECOND_US)] == [
-        "good"
-    ]
-    (found,) = is_ready(world.queues.engine, max_age_us=99 * SECOND_US)
-    assert (found.name, found.verdict) == ("queue q", "bad")
-    assert found.finding == "the oldest ready job waits for 1m40s"
+    assert [
+        check.verdict for check in is_ready(world.queues.engine, max_age_us=101 * SECOND_US)
+    ] == ["good"]
+    (check,) = is_ready(world.queues.engine, max_age_us=99 * SECOND_US)
+    assert (check.name, check.verdict) == ("queue q", "bad")
+    assert check.finding == "the oldest ready job waits for 1m40s"
 
 
 class Counting(MemoryStore):
@@ -277,9 +279,9 @@ class Counting(MemoryStore):
         self.clock = clock
 
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
-        found = super().read(partition, after=after, limit=limit)
-        self.returned += len(found)
-        return found
+        records = super().read(partition, after=after, limit=limit)
+        self.returned += len(records)
+        return records
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
@@ -297,9 +299,9 @@ def test_a_paused_queue_whose_jobs_wait_too_long_is_told(tmp_path: Path) -> None
     world.live()
     (good,) = is_ready(world.queues.engine, max_age_us=101 * SECOND_US)
     assert good.verdict == "good"
-    (found,) = is_ready(world.queues.engine, max_age_us=99 * SECOND_US)
-    assert (found.verdict, found.advice) == ("bad", "Run `dueline queues resume q`.")
-    assert found.finding == "it is paused, and the oldest ready job waits for 1m40s"
+    (check,) = is_ready(world.queues.engine, max_age_us=99 * SECOND_US)
+    assert (check.verdict, check.advice) == ("bad", "Run `dueline queues resume q`.")
+    assert check.finding == "it is paused, and the oldest ready job waits for 1m40s"
 
 
 @pytest.mark.parametrize(("kind", "is_told"), [("failures", True), ("shard", False)])
@@ -314,9 +316,9 @@ def test_a_raised_alert_is_told_unless_a_check_finds_the_same(
     note = encode(Note((Alert(condition, engine.time.latest_us(), engine.time.latest_us()),)))
     put = notes.put(alert_monitor.KIND, "q", note, engine.ids.token())
     engine.store.commit(notes.PARTITION, [put])
-    found = [check for check in is_ready(engine, max_age_us=LATE_US) if "80%" in check.finding]
-    found += [check for check in examine(engine).checks if "80%" in check.finding]
-    assert [check.verdict for check in found] == (["bad", "warning"] if is_told else [])
+    checks = [check for check in is_ready(engine, max_age_us=LATE_US) if "80%" in check.finding]
+    checks += [check for check in examine(engine).checks if "80%" in check.finding]
+    assert [check.verdict for check in checks] == (["bad", "warning"] if is_told else [])
 
 
 @pytest.mark.slow
@@ -328,16 +330,16 @@ def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
         world.put(queue=f"q{number:03}")
     clock.advance(10)  # so that settings are read again
     store.returned = 0
-    found = is_ready(world.queues.engine, max_age_us=LATE_US)
+    checks = is_ready(world.queues.engine, max_age_us=LATE_US)
     assert store.returned < 10 * 200
-    assert [one.name for one in found] == [
+    assert [check.name for check in checks] == [
         *(f"queue q{number:03}" for number in range(20)),
         "queues",
     ]
-    assert (found[-1].verdict, found[-1].finding) == ("bad", "and 180 more queues like these")
-    assert [one.finding for one in examine(world.queues.engine).checks if one.name == "queues"] == [
-        "and 180 more queues like these"
-    ]
+    assert (checks[-1].verdict, checks[-1].finding) == ("bad", "and 180 more queues like these")
+    assert [
+        check.finding for check in examine(world.queues.engine).checks if check.name == "queues"
+    ] == ["and 180 more queues like these"]
 
     store.lists_for_s = 1
     named = set[str]()
@@ -347,7 +349,7 @@ def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
         checked = int(last.finding.split()[0])
         assert last.finding == f"{checked} of 200 were checked within 10s"
         assert 1 < len(late) == checked < 20
-        named |= {one.name for one in late}
+        named |= {check.name for check in late}
 
 
 @pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])
@@ -355,7 +357,7 @@ def test_nobody_is_late_with_what_waits_for_permits(tmp_path: Path, kind: str) -
     world = world_on(kind, tmp_path)
 
     def is_late() -> bool:
-        queue = [one.verdict for one in is_ready(world.queues.engine, max_age_us=LATE_US)]
+        queue = [check.verdict for check in is_ready(world.queues.engine, max_age_us=LATE_US)]
         shards = [*neglected(world.queues.engine, ["q"], present(world.store))]
         assert (queue == ["bad"]) == bool(shards)
         return bool(shards)
@@ -396,11 +398,11 @@ def test_a_shard_that_is_late_though_its_queue_is_served_is_neglected(
     late = world.row(world.put())
     world.clock.advance(us=LATE_US)
     world.live(queues=("q", "paused"))
-    assert [one for one in examine(world.queues.engine).checks if "shard" in one.name] == []
+    assert [check for check in examine(world.queues.engine).checks if "shard" in check.name] == []
     world.clock.advance(2)
-    (found,) = (one for one in examine(world.queues.engine).checks if "shard" in one.name)
-    assert (found.name, found.verdict) == (f"queue q, shard {late.lane.shard}", "warning")
-    assert found.finding == "its oldest ready job waits for 5m2s"
+    (check,) = (check for check in examine(world.queues.engine).checks if "shard" in check.name)
+    assert (check.name, check.verdict) == (f"queue q, shard {late.lane.shard}", "warning")
+    assert check.finding == "its oldest ready job waits for 5m2s"
     world.store.close()
 
 
@@ -432,12 +434,12 @@ def test_a_consumer_that_is_stuck_is_told_though_it_beats(tmp_path: Path) -> Non
     assert member.begin(0)
     world.clock.advance(50)
     member.balance()
-    assert [one.verdict for one in is_ready(stage.queues.engine, max_age_us=60 * SECOND_US)] == [
-        "good"
-    ]
-    (found,) = is_ready(stage.queues.engine, max_age_us=40 * SECOND_US)
-    assert (found.name, found.verdict) == ("group orders/billing", "bad")
-    assert found.finding == "m has been handling one batch for 50s"
+    assert [
+        check.verdict for check in is_ready(stage.queues.engine, max_age_us=60 * SECOND_US)
+    ] == ["good"]
+    (check,) = is_ready(stage.queues.engine, max_age_us=40 * SECOND_US)
+    assert (check.name, check.verdict) == ("group orders/billing", "bad")
+    assert check.finding == "m has been handling one batch for 50s"
 
 
 def test_events_that_nobody_reads_are_told(tmp_path: Path) -> None:
@@ -450,11 +452,11 @@ def test_events_that_nobody_reads_are_told(tmp_path: Path) -> None:
     member.leave()
     orders.append(1)
     world.clock.advance(400)
-    (found,) = is_ready(stage.queues.engine, max_age_us=300 * SECOND_US)
-    assert found.finding == "its oldest event waits for 6m40s, and it has no live member"
+    (check,) = is_ready(stage.queues.engine, max_age_us=300 * SECOND_US)
+    assert check.finding == "its oldest event waits for 6m40s, and it has no live member"
     told = {check.name: check.verdict for check in examine(stage.queues.engine).checks}
     assert told["group orders/billing"] == "warning"
     orders.forget_group("billing")
-    assert [one.verdict for one in is_ready(stage.queues.engine, max_age_us=300 * SECOND_US)] == [
-        "good"
-    ]
+    assert [
+        check.verdict for check in is_ready(stage.queues.engine, max_age_us=300 * SECOND_US)
+    ] == ["good"]

@@ -31,13 +31,13 @@ def deaths(world: World, gaps_s: list[int], queue: str = "q") -> list[str]:
 
 def listed(world: World, like: JobFilter = DEAD, limit: int = 3, most: int = 20_000) -> list[str]:
     """Read all pages."""
-    found: list[str] = []
+    job_ids: list[str] = []
     after = None
     while True:
         page = list_jobs(world.queues.engine, like, limit=limit, most=most, after=after)
-        found += [job.id for job in page.jobs]
+        job_ids += [job.id for job in page.jobs]
         if page.next is None:
-            return found
+            return job_ids
         assert page.next != after
         after = page.next
 
@@ -47,9 +47,9 @@ def test_the_latest_come_first_on_every_page(world: World) -> None:
     ids = deaths(world, gaps)
     assert set(listed(world)) == set(ids)
     for limit in (1, 3, 4, 100):
-        found = listed(world, limit=limit)
-        assert len(found) == len(ids)
-        times = [world.queues.find(bytes.fromhex(job)).row.at_us for job in found]  # type: ignore[union-attr, arg-type]
+        job_ids = listed(world, limit=limit)
+        assert len(job_ids) == len(ids)
+        times = [world.queues.find(bytes.fromhex(job)).row.at_us for job in job_ids]  # type: ignore[union-attr, arg-type]
         assert times == sorted(times, reverse=True)
 
 

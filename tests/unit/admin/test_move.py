@@ -179,7 +179,7 @@ def test_settings_limits_and_schedules_move(stores: Two) -> None:
     old.queues.engine.catalog.configure("q", keep_us=77, is_paused=True, aging_us=SECOND_US)
     semaphore.define(old.store, "api", 3, ids=old.queues.engine.ids)
     scheduler.put(old.queues, "s", TEMPLATE, Timing(every_us=EVERY_US))
-    stored = {one.id for one in stores.rows(old)}
+    stored = {row.id for row in stores.rows(old)}
     assert stored
     stores.mover().run()
     settings = new.other().engine.catalog.settings("q")
@@ -187,7 +187,7 @@ def test_settings_limits_and_schedules_move(stores: Two) -> None:
     assert semaphore.capacities(new.store) == {"api": 3}
     (schedule,) = all_stored(new.store)
     assert schedule.name == "s"
-    assert {one.id for one in stores.rows(new)} == stored
+    assert {row.id for row in stores.rows(new)} == stored
     scheduler.advance_all(new.other())
     assert len(stores.rows(new)) >= len(stored)
     assert all_stored(old.store) == []
@@ -238,7 +238,7 @@ def test_streams_are_refused_by_name_and_nothing_changes(stores: Two) -> None:
     stores.old.put()
     groups.register(stores.old.store, "orders", "mail", from_us=0, version=b"1" * 16)
     plan = rehearse(stores.old.other().engine, stores.new.other().engine, is_begun=False)
-    verdicts = {one.what: (one.many, one.verdict) for one in plan.lines}
+    verdicts = {line.what: (line.many, line.verdict) for line in plan.lines}
     assert verdicts["ready jobs"] == (1, MOVES)
     assert verdicts["streams and groups"] == (1, REFUSED)
     with pytest.raises(Conflict, match="orders"):
@@ -251,8 +251,8 @@ def test_a_rehearsal_counts_running_jobs_and_refuses_a_store_that_is_in_use(stor
     stores.old.claim(stores.old.put())
     stores.new.put()
     plan = rehearse(stores.old.other().engine, stores.new.other().engine, is_begun=False)
-    assert ("running jobs", 1, WAITED) in {one[:3] for one in plan.lines}
-    assert [one.what for one in plan.refusals()] == ["lanes with jobs"]
+    assert ("running jobs", 1, WAITED) in {line[:3] for line in plan.lines}
+    assert [line.what for line in plan.refusals()] == ["lanes with jobs"]
 
 
 def test_records_of_processes_in_the_new_store_refuse_no_move(stores: Two) -> None:

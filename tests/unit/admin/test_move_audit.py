@@ -95,12 +95,12 @@ def test_what_happened_before_is_found_in_the_new_store(stores: Two) -> None:
     stores.run_due(stores.new)
     engine = stores.new.other().engine
     shards = engine.catalog.settings("w").shards_read
-    found = [
+    events = [
         (event.fence, event.outcome)
         for event in history.attempts(engine.store, "w", shards, everything=True)
         if event.job == failed.id.hex()
     ]
-    assert sorted(found) == [(0, "enqueued"), (1, "retried"), (2, "done")]
+    assert sorted(events) == [(0, "enqueued"), (1, "retried"), (2, "done")]
 
 
 def test_chunks_of_unfinished_and_ended_jobs_move(stores: Two) -> None:
@@ -119,7 +119,7 @@ def test_chunks_of_unfinished_and_ended_jobs_move(stores: Two) -> None:
         stores.ran[job.id] = 0
     stores.mover().run()
     for job_id in stores.ran:
-        assert [one.data for one in chunk_records.read(stores.new.store, job_id, None)] == [
+        assert [chunk.data for chunk in chunk_records.read(stores.new.store, job_id, None)] == [
             "1",
             "2",
         ]
@@ -179,7 +179,7 @@ def change(stores: Two, state: str, value: str, words: str) -> str:
 
 def start_again(stores: Two) -> str:
     """Insert a job in the new store that has ended in the old one."""
-    (event,) = (one for one in history.attempts(stores.old.store, "q", 1) if one.worker)
+    (event,) = (attempt for attempt in history.attempts(stores.old.store, "q", 1) if attempt.worker)
     (row,) = (row for row in stores.rows(stores.new) if row.lane.queue == "x")
     again = row._replace(
         id=JobId(bytes.fromhex(event.job)), lane=row.lane._replace(queue="q"),

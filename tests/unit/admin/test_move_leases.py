@@ -21,8 +21,8 @@ def test_epochs_of_leases_continue(tmp_path: Path) -> None:
         for _ in range(2):
             with source.lease("leader") as lease:
                 epochs.append(lease.epoch)
-        movers = [Dueline(one.url, clock=clock) for one in (source, target)]
-        old, new = (one.queues for one in movers)
+        movers = [Dueline(side.url, clock=clock) for side in (source, target)]
+        old, new = (mover.queues for mover in movers)
         names = NAMES if way > 0 else NAMES[::-1]
         Mover(old, new, names, clock=clock, report=lambda *_: None).run()
         with pytest.raises(StoreMoved), source.lease("leader"):

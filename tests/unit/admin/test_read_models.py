@@ -48,13 +48,13 @@ def expiring(world: World, *, after_s: float) -> JobId:
 def test_pages_have_every_job_once_while_others_come_and_go(world: World, admin: Admin) -> None:
     made = [world.put(queue=queue, after_s=60 * n).hex() for n in range(8) for queue in "ab"]
     first = admin.list(limit=5)
-    assert [one.id for one in first.jobs] == sorted(made[:6], key=made.index)[:5]
+    assert [job.id for job in first.jobs] == sorted(made[:6], key=made.index)[:5]
     world.queues.cancel(world.put(queue="a"))
-    seen = [one.id for one in first.jobs]
+    seen = [job.id for job in first.jobs]
     page = first
     while page.next:
         page = admin.list(limit=5, after=page.next)
-        seen += [one.id for one in page.jobs]
+        seen += [job.id for job in page.jobs]
     assert sorted(seen) == sorted(made)
 
 
@@ -87,17 +87,17 @@ def test_expired_jobs_are_listed_whether_a_worker_has_ended_them_or_not(
     world.clock.advance(60)
     expected = [*waiting, *reversed(ended)]
     whole = admin.list("state:expired")
-    assert [one.id for one in whole.jobs] == expected
-    assert [one.state for one in whole.jobs] == ["expired"] * 6
+    assert [job.id for job in whole.jobs] == expected
+    assert [job.state for job in whole.jobs] == ["expired"] * 6
     assert whole.jobs[0].ended_us == world.now_us - 50 * SECOND_US  # when it expired
     assert admin.count("state:expired") == (6, False)
     for limit in (1, 2, 3, 4, 5, 6):
         page = admin.list("state:expired", limit=limit)
-        seen = [one.id for one in page.jobs]
+        seen = [job.id for job in page.jobs]
         while page.next:
             page = admin.list("state:expired", limit=limit, after=page.next)
             assert page.jobs
-            seen += [one.id for one in page.jobs]
+            seen += [job.id for job in page.jobs]
         assert seen == expected
     assert not admin.list("state:expired tag:a", limit=1).jobs
 
@@ -116,10 +116,10 @@ def test_a_list_says_how_a_workflow_holds_its_steps(url: str, tmp_path: Path) ->
 
     app.start(pipeline(fail.step(), use.step(), use.step()))
     app.start(pipeline(use.step(1), wait_for("go"), use.step()))
-    shown = [one.shown_state for one in app.admin.list().jobs]
+    shown = [job.shown_state for job in app.admin.list().jobs]
     assert sorted(shown) == ["ready", "ready", *["waiting"] * 4]
     app.run_worker(burst=True)
-    shown = [one.shown_state for one in app.admin.list().jobs]
+    shown = [job.shown_state for job in app.admin.list().jobs]
     assert sorted(shown) == ["held", *["waiting"] * 3]
     app.close()
 
@@ -130,10 +130,10 @@ def test_a_search_that_stopped_goes_on_where_it_stopped(world: World, admin: Adm
     page = admin.list("task:t0", limit=5, most=20)
     rounds = 1
     while page.next:
-        seen += [one.id for one in page.jobs]
+        seen += [job.id for job in page.jobs]
         page = admin.list("task:t0", limit=5, most=20, after=page.next)
         rounds += 1
-    seen += [one.id for one in page.jobs]
+    seen += [job.id for job in page.jobs]
     assert seen == made[::5]
     assert rounds > 2
 
@@ -151,20 +151,20 @@ def test_a_search_reads_lanes_in_the_order_of_time(
         return scan(lane, **terms)
 
     monkeypatch.setattr(world.store, "scan", counted)
-    assert [one.id for one in admin.list(limit=3).jobs] == made[:3]
+    assert [job.id for job in admin.list(limit=3).jobs] == made[:3]
     assert len(scans) == 6  # three jobs, and one that shows that there are more
     scans.clear()
     assert len(admin.list("state:ready").jobs) == 3 == len(scans)
     world.queues.retry(JobId(bytes.fromhex(made[-1])))  # it stays in the lane of its day
-    assert made[-1] in [one.id for one in admin.list("state:ready").jobs]
+    assert made[-1] in [job.id for job in admin.list("state:ready").jobs]
     made = [*made[:3], made[-1], *made[3:-1]]
     monkeypatch.setattr("dueline.admin.read_models.READ_US_MAX", -1)  # the time is always over
     seen, page = list[str](), admin.list(limit=5)
     assert page.is_capped
     while page.next:
-        seen += [one.id for one in page.jobs]
+        seen += [job.id for job in page.jobs]
         page = admin.list(limit=5, after=page.next)
-    assert seen + [one.id for one in page.jobs] == made
+    assert seen + [job.id for job in page.jobs] == made
 
 
 def test_counts_say_when_they_are_not_complete(world: World, admin: Admin) -> None:
@@ -195,10 +195,10 @@ def test_the_timeline_counts_by_time_and_priority(world: World, admin: Admin) ->
     world.put(priority=-5, after_s=7200)
     world.put()
     world.put(after_s=DAY_US // SECOND_US * 3)
-    found = admin.timeline()
-    assert found.until_us is None
-    filled = [one for one in found.slots if one.total]
-    assert [one.counts for one in filled] == [
+    view = admin.timeline()
+    assert view.until_us is None
+    filled = [slot for slot in view.slots if slot.total]
+    assert [slot.counts for slot in filled] == [
         {"high": 0, "normal": 1, "low": 0},
         {"high": 1, "normal": 0, "low": 1},
     ]
@@ -209,10 +209,10 @@ def test_the_timeline_skips_the_rest_of_a_full_slot(world: World) -> None:
     many = EnqueueRequest("q", "t", 0, [b"[]"] * (3 * SLOT_MAX))
     world.queues.enqueue(many)
     world.queues.enqueue(many._replace(due_us=world.now_us + 7200 * SECOND_US))
-    found = timeline(world.queues.engine)
-    filled = [one for one in found.slots if one.total]
-    assert [one.is_capped for one in filled] == [True, True]
-    assert all(SLOT_MAX <= one.total < 2 * SLOT_MAX for one in filled)
+    view = timeline(world.queues.engine)
+    filled = [slot for slot in view.slots if slot.total]
+    assert [slot.is_capped for slot in filled] == [True, True]
+    assert all(SLOT_MAX <= slot.total < 2 * SLOT_MAX for slot in filled)
 
 
 def test_a_timeline_that_runs_out_of_time_has_what_is_due_first(world: World) -> None:
@@ -221,19 +221,19 @@ def test_a_timeline_that_runs_out_of_time_has_what_is_due_first(world: World) ->
             for tenant in "abcdefg":
                 world.put(priority=priority, after_s=3600 * hour + 600, tenant=tenant)
     engine = world.queues.engine
-    assert {one.counts["high"] for one in timeline(engine).slots[2:40:2]} == {7}
+    assert {slot.counts["high"] for slot in timeline(engine).slots[2:40:2]} == {7}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dueline.admin.timeline.LANES_AT_ONCE", 7)
         patch.setattr("dueline.admin.timeline._PAGE", 5)
         clock = HandClock(0)
         patch.setattr(clock, "monotonic_us", iter(range(0, 10**9, SECOND_US // 10)).__next__)
-        found = timeline(replace(engine, clock=clock), read_us_max=SECOND_US)
-    assert found.until_us is not None
-    whole = [one for one in found.slots if one.at_us + SLOT_US <= found.until_us]
-    assert not any(one.is_capped for one in whole)
-    assert all(one.is_capped for one in found.slots[len(whole) :])
-    assert {tuple(one.counts.values()) for one in whole} == {(0, 0, 0), (7, 7, 7)}
-    assert sum(one.total for one in found.slots) < 20 * 21
+        view = timeline(replace(engine, clock=clock), read_us_max=SECOND_US)
+    assert view.until_us is not None
+    whole = [slot for slot in view.slots if slot.at_us + SLOT_US <= view.until_us]
+    assert not any(slot.is_capped for slot in whole)
+    assert all(slot.is_capped for slot in view.slots[len(whole) :])
+    assert {tuple(slot.counts.values()) for slot in whole} == {(0, 0, 0), (7, 7, 7)}
+    assert sum(slot.total for slot in view.slots) < 20 * 21
 
 
 def test_a_watch_has_the_attempts_since_its_start_once(world: World) -> None:
@@ -247,13 +247,13 @@ def test_a_watch_has_the_attempts_since_its_start_once(world: World) -> None:
     world.die(world.put())
     second = watch.look()
     assert second.throughput.failed == 2
-    assert sum(one.failed for one in second.series) == 2
+    assert sum(step.failed for step in second.series) == 2
     assert second.counts[0].dead == 2
     world.clock.advance(2 * STEP_US / SECOND_US + 2)
     third = watch.look().series
-    assert [one.is_whole for one in third] == [True] * (len(third) - 1) + [False]
-    assert sum(one.failed for one in third if one.is_whole) == 2
-    assert [after.at_us - one.at_us for one, after in pairwise(third)] == [STEP_US] * 4
+    assert [step.is_whole for step in third] == [True] * (len(third) - 1) + [False]
+    assert sum(step.failed for step in third if step.is_whole) == 2
+    assert [after.at_us - step.at_us for step, after in pairwise(third)] == [STEP_US] * 4
 
 
 def test_operators_leave_a_record_of_what_they_did(world: World, admin: Admin) -> None:
@@ -267,10 +267,13 @@ def test_operators_leave_a_record_of_what_they_did(world: World, admin: Admin) -
     world.clock.advance(1)
     with pytest.raises(NotFound):
         operations.cancel(type(dead)(bytes(16)))
-    found = admin.actions()
-    assert [(one.who, one.what) for one in found[-2:]] == [("ann", "pause queue"), ("ann", "retry")]
-    assert {one.result for one in found} >= {"done"}
-    assert any(one.result.startswith("rejected: ") for one in found)
+    actions = admin.actions()
+    assert [(action.who, action.what) for action in actions[-2:]] == [
+        ("ann", "pause queue"),
+        ("ann", "retry"),
+    ]
+    assert {action.result for action in actions} >= {"done"}
+    assert any(action.result.startswith("rejected: ") for action in actions)
     assert len(admin.actions(limit=1)) == 1
 
 
@@ -283,7 +286,7 @@ def test_a_bulk_change_is_made_in_portions(world: World, admin: Admin) -> None:
     at_us = world.now_us + 7200 * SECOND_US
     assert operations.bulk("reschedule", like, "x", at_us=at_us, limit=3).done == 3
     assert operations.bulk("reschedule", like, "x", at_us=at_us, limit=3).done == 2
-    assert {one.at_us for one in admin.list().jobs} == {at_us}
+    assert {job.at_us for job in admin.list().jobs} == {at_us}
     with pytest.raises(BadInput):
         operations.bulk("retry", admin.filter("state:done"), "state:done")
 
@@ -291,9 +294,9 @@ def test_a_bulk_change_is_made_in_portions(world: World, admin: Admin) -> None:
 def test_dead_letters_are_grouped_apart_from_numbers(world: World, admin: Admin) -> None:
     for _ in range(3):
         world.die(world.put())
-    found = admin.dead_letters()
-    assert [one.count for one in found.groups] == [3]
-    assert admin.count(found.groups[0].filter) == (3, False)
+    dead = admin.dead_letters()
+    assert [group.count for group in dead.groups] == [3]
+    assert admin.count(dead.groups[0].filter) == (3, False)
 
 
 def test_an_ended_job_has_its_attempts_and_its_result(world: World, admin: Admin) -> None:
@@ -302,11 +305,11 @@ def test_an_ended_job_has_its_attempts_and_its_result(world: World, admin: Admin
     world.clock.advance(2)
     value = '{"sum": 3}'
     world.end(world.claim(job_id, start=True), Outcome("done", world.now_us, value=value))
-    found = admin.get(job_id.hex())
-    assert (found.summary.state, found.summary.task, found.summary.claims) == ("done", "t", 2)
-    assert found.result == {"sum": 3}
-    assert found.has_result
-    assert found.hidden
+    details = admin.get(job_id.hex())
+    assert (details.summary.state, details.summary.task, details.summary.claims) == ("done", "t", 2)
+    assert details.result == {"sum": 3}
+    assert details.has_result
+    assert details.hidden
     broken = world.put()
     world.clock.advance(1)
     world.end(world.claim(broken), Outcome("done", world.now_us, value="{"))
@@ -322,15 +325,15 @@ def test_a_job_without_a_result_is_read_from_the_history(world: World, admin: Ad
     world.queues.engine.catalog.configure("q", keep_us=0)
     job_id = world.put()
     world.end(world.claim(job_id), Outcome("cancelled", world.now_us, error="by hand"))
-    found = admin.get(job_id.hex())
-    assert (found.summary.state, found.summary.error) == ("cancelled", "by hand")
-    assert not found.has_result
-    assert [one.outcome for one in found.attempts] == ["cancelled"]
+    details = admin.get(job_id.hex())
+    assert (details.summary.state, details.summary.error) == ("cancelled", "by hand")
+    assert not details.has_result
+    assert [attempt.outcome for attempt in details.attempts] == ["cancelled"]
 
 
 def test_arguments_that_cannot_be_read_are_not_shown(world: World, admin: Admin) -> None:
     for codec, body in ((0, b"["), (99, b"x")):
         row = world.queues.enqueue(EnqueueRequest("q", "t", codec, [body]))[0]
-        found = admin.get(row.id.hex())
-        assert found.arguments is None
-        assert f"{len(body)} bytes" in found.hidden
+        details = admin.get(row.id.hex())
+        assert details.arguments is None
+        assert f"{len(body)} bytes" in details.hidden

@@ -28,7 +28,7 @@ def paced(world: World, rate: float = 4) -> PacedRedrive:
 
 def living(world: World, ids: list[JobId]) -> int:
     """Count the jobs that are no longer dead."""
-    return sum(world.queues.find(one).status != "dead" for one in ids)
+    return sum(world.queues.find(job_id).status != "dead" for job_id in ids)
 
 
 def test_a_redrive_keeps_its_rate_and_is_stopped_and_resumed(world: World) -> None:
@@ -54,7 +54,7 @@ def test_a_redrive_keeps_its_rate_and_is_stopped_and_resumed(world: World) -> No
     second = PacedRedrive(world.queues, again.like, again.written, 100, "bob")
     second.begin()
     results = list(second.run())
-    assert sum(one.done for one in results) == len(ids) - done
+    assert sum(result.done for result in results) == len(ids) - done
     assert living(world, ids) == len(ids)
     (stored,) = redrives.redrives(world.queues.engine)
     assert (stored.state, stored.done, stored.who) == ("done", len(ids), "bob")
@@ -80,7 +80,7 @@ def test_who_dies_is_resumed_after_a_while_and_no_job_is_retried_twice(world: Wo
     assert sum(page.done for page in again.run()) == len(ids) - 2
     assert living(world, ids) == len(ids)
     assert list(pages) == []  # it was only suspended
-    assert [one.state for one in redrives.redrives(world.queues.engine)] == ["done"]
+    assert [redrive.state for redrive in redrives.redrives(world.queues.engine)] == ["done"]
 
 
 def test_a_redrive_whose_process_is_gone_is_resumed_at_once(world: World) -> None:
@@ -108,7 +108,7 @@ def test_an_interrupted_redrive_says_so(world: World) -> None:
     pages = run.run()
     next(pages)
     pages.close()
-    assert [one.state for one in redrives.redrives(world.queues.engine)] == ["stopped"]
+    assert [redrive.state for redrive in redrives.redrives(world.queues.engine)] == ["stopped"]
     assert redrives.stop(world.queues.engine, run.redrive.id).state == "stopped"
     with pytest.raises(NotFound):
         redrives.stop(world.queues.engine, "x")

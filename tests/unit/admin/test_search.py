@@ -28,9 +28,9 @@ def test_waiting_jobs_come_by_time_over_all_queues_and_lanes(world: World) -> No
     first = world.put(queue="a", priority=-5)
     world.clock.advance(1)
     second = world.put(queue="b", priority=5, tenant="acme")
-    found = search(world.queues.engine, JobFilter(), limit=10)
-    assert [job.id for job in found.jobs] == [first, second, later]
-    assert (found.more, found.is_capped) == (False, False)
+    page = search(world.queues.engine, JobFilter(), limit=10)
+    assert [job.id for job in page.jobs] == [first, second, later]
+    assert (page.more, page.is_capped) == (False, False)
 
 
 def test_jobs_are_found_by_state_queue_task_and_tenant(world: World) -> None:
@@ -79,25 +79,25 @@ def test_a_page_of_many_lanes_reads_few_rows_of_each(
         return page
 
     monkeypatch.setattr(world.store, "scan", counted)
-    found = search(world.queues.engine, JobFilter(), limit=50)
-    assert [job.id for job in found.jobs] == put[:50]
+    page = search(world.queues.engine, JobFilter(), limit=50)
+    assert [job.id for job in page.jobs] == put[:50]
     assert sum(read) < 300
 
 
 def test_a_search_says_that_there_are_more(world: World) -> None:
     jobs = [world.put() for _ in range(5)]
-    found = search(world.queues.engine, JobFilter(), limit=3)
-    assert [job.id for job in found.jobs] == jobs[:3]
-    assert found.more
+    page = search(world.queues.engine, JobFilter(), limit=3)
+    assert [job.id for job in page.jobs] == jobs[:3]
+    assert page.more
     assert not search(world.queues.engine, JobFilter(), limit=5).more
 
 
 def test_a_search_reads_only_so_much(world: World) -> None:
     for _ in range(30):
         world.put()
-    found = search(world.queues.engine, JobFilter(task="u"), limit=3, most=12)
-    assert found.jobs == []
-    assert found.is_capped
+    page = search(world.queues.engine, JobFilter(task="u"), limit=3, most=12)
+    assert page.jobs == []
+    assert page.is_capped
 
 
 def test_ended_jobs_come_from_history_the_latest_first(world: World) -> None:
@@ -106,12 +106,12 @@ def test_ended_jobs_come_from_history_the_latest_first(world: World) -> None:
         world.end(world.claim(job_id), Outcome(state, world.now_us))  # type: ignore[arg-type]
         world.clock.advance(3600)
     like = JobFilter(state="done", task="t")
-    found = search_ended(world.queues.engine, like, limit=10)
-    assert [one.job for one in found.attempts] == [new.hex(), old.hex()]
-    assert (found.more, found.is_capped) == (False, False)
-    found = search_ended(world.queues.engine, like, limit=1)
-    assert [one.job for one in found.attempts] == [new.hex()]
-    assert found.more
+    page = search_ended(world.queues.engine, like, limit=10)
+    assert [attempt.job for attempt in page.attempts] == [new.hex(), old.hex()]
+    assert (page.more, page.is_capped) == (False, False)
+    page = search_ended(world.queues.engine, like, limit=1)
+    assert [attempt.job for attempt in page.attempts] == [new.hex()]
+    assert page.more
     assert (
         search_ended(world.queues.engine, JobFilter(state="done", tenant="x"), limit=1).attempts
         == []
@@ -124,8 +124,8 @@ def test_the_attempts_of_a_job_are_found_without_its_row(world: World) -> None:
     for each in (other, job_id):
         world.end(world.claim(each), Outcome("done", world.now_us))
     for queue in ("q", None):
-        found = attempts_of(world.queues.engine, job_id, queue, limit=5)
-        assert [one.job for one in found.attempts] == [job_id.hex()]
+        page = attempts_of(world.queues.engine, job_id, queue, limit=5)
+        assert [attempt.job for attempt in page.attempts] == [job_id.hex()]
     assert attempts_of(world.queues.engine, job_id, None, limit=5, most=1).is_capped
     assert attempts_of(world.queues.engine, job_id, None, limit=0).more
 

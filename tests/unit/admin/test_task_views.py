@@ -49,14 +49,14 @@ def test_rates_and_slots_are_those_that_the_leader_recorded(app: Dueline) -> Non
     engine, now_us = app.engine, app.engine.time.latest_us()
     engine.catalog.settings("default")
     app.send("work")
-    found = None
+    counts = None
     for ago_s in range(300, -1, -15):
         counted = Counted({}, {"work": 150}, {"work": 30})
-        found = after_counting(found, counted, now_us - ago_s * SECOND_US)
+        counts = after_counting(counts, counted, now_us - ago_s * SECOND_US)
     slot = now_us // trends.TASK_SLOT_US
     slots = {"work": {slot: (40, 10), slot - 3: (60, 0), slot - 99: (7, 7)}}
     puts = [
-        notes.put(rates.KIND, "default", encode(found), engine.ids.token()),
+        notes.put(rates.KIND, "default", encode(counts), engine.ids.token()),
         notes.put(trends.KIND, trends.TASKS, encode(slots), engine.ids.token()),
     ]
     engine.store.commit(notes.PARTITION, puts)

@@ -27,21 +27,28 @@ def late(late_us: int, *, fence: int = 1, outcome: str = "done") -> Attempt:
 
 
 def test_nothing_is_neither_fast_nor_late() -> None:
-    found = throughput_of([], SECOND_US)
-    assert (found.ended, found.per_s(), found.late_p50_us, found.late_p99_us) == (0, 0, None, None)
+    totals = throughput_of([], SECOND_US)
+    assert (totals.ended, totals.per_s(), totals.late_p50_us, totals.late_p99_us) == (
+        0,
+        0,
+        None,
+        None,
+    )
 
 
 def test_lateness_is_that_of_first_starts() -> None:
-    some = [late(number) for number in range(1, 101)]
-    found = throughput_of([*some, late(9999, fence=2), replace(ATTEMPT, started_us=0)], SECOND_US)
-    assert (found.late_p50_us, found.late_p99_us) == (50, 99)
+    starts = [late(number) for number in range(1, 101)]
+    totals = throughput_of(
+        [*starts, late(9999, fence=2), replace(ATTEMPT, started_us=0)], SECOND_US
+    )
+    assert (totals.late_p50_us, totals.late_p99_us) == (50, 99)
 
 
 def test_outcomes_are_counted_apart() -> None:
     outcomes = ["done", "done", "retried", "dead", "crashed", "snoozed", "given_back", "cancelled"]
-    found = throughput_of([late(0, outcome=one) for one in outcomes], 4 * SECOND_US)
-    assert (found.ended, found.done, found.failed, found.per_s()) == (8, 2, 3, 0.5)
-    assert found.expired == 0
+    totals = throughput_of([late(0, outcome=outcome) for outcome in outcomes], 4 * SECOND_US)
+    assert (totals.ended, totals.done, totals.failed, totals.per_s()) == (8, 2, 3, 0.5)
+    assert totals.expired == 0
     assert throughput_of([late(0, outcome="expired")], SECOND_US).expired == 1
 
 
@@ -57,9 +64,9 @@ def test_few_attempts_are_looked_for_further_back(world: World) -> None:
     world.clock.advance(200)
     done(world)
     done(world, queue="other")
-    found = recent(world.queues.engine, ["q"])
-    assert (found.done, found.span_us) == (2, 300 * SECOND_US)
-    assert not found.is_capped
+    totals = recent(world.queues.engine, ["q"])
+    assert (totals.done, totals.span_us) == (2, 300 * SECOND_US)
+    assert not totals.is_capped
 
 
 def test_enough_attempts_are_those_of_the_last_seconds(
@@ -70,8 +77,8 @@ def test_enough_attempts_are_those_of_the_last_seconds(
     world.clock.advance(100)
     done(world)
     done(world)
-    found = recent(world.queues.engine, ["q"])
-    assert (found.done, found.span_us, found.per_s()) == (2, 10 * SECOND_US, 0.2)
+    totals = recent(world.queues.engine, ["q"])
+    assert (totals.done, totals.span_us, totals.per_s()) == (2, 10 * SECOND_US, 0.2)
     assert recent(world.queues.engine, ["q"], most=2).is_capped
 
 
@@ -86,16 +93,16 @@ def test_rates_of_a_watch_are_those_of_all_attempts(
         done(world)
         done(world, queue="other")
         world.clock.advance(1)
-    found = watched.look()
-    assert found.throughput.done == 40
-    assert 0 < found.throughput.per_s() < 1
-    assert found.rates["q"] == found.rates["other"] >= 20
+    view = watched.look()
+    assert view.throughput.done == 40
+    assert 0 < view.throughput.per_s() < 1
+    assert view.rates["q"] == view.rates["other"] >= 20
     world.clock.advance(60)
     assert watched.look().throughput.ended == 0
 
 
 def jobs_of(attempts: list[Attempt]) -> list[str]:
-    return [one.job for one in attempts]
+    return [attempt.job for attempt in attempts]
 
 
 def test_a_follower_tells_of_each_attempt_once(world: World) -> None:
@@ -125,12 +132,12 @@ def test_an_expiry_that_a_call_notes_counts_as_one_that_a_worker_notes(world: Wo
     world.queues.enqueue(calls[1])
     assert jobs_of(follower.read({"default": 1})) == [first.id.hex()]
     assert follower.read({"default": 1}) == []
-    for found in (
+    for totals in (
         recent(world.queues.engine, ["default"]),
         watched.look().throughput,
         Watch(world.queues.engine).look().throughput,
     ):
-        assert (found.ended, found.expired, found.done, found.failed) == (1, 1, 0, 0)
+        assert (totals.ended, totals.expired, totals.done, totals.failed) == (1, 1, 0, 0)
     assert find_id(world.queues.engine, first.id.hex()[:20]) == first.id
 
 

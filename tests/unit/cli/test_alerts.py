@@ -20,9 +20,9 @@ def test_raised_alerts_are_listed(shell: Shell) -> None:
     app.close()
     answer = shell("alerts", "--store", STORE, "-o", "json")
     assert answer.code == 6
-    (found,) = answer.data
-    assert (found["kind"], found["evidence"]) == ("shard", "It stands still.")
-    assert found["since"].startswith("2026-01-01T00:00:00")
+    (alert,) = answer.data
+    assert (alert["kind"], alert["evidence"]) == ("shard", "It stands still.")
+    assert alert["since"].startswith("2026-01-01T00:00:00")
 
 
 def test_what_cannot_be_watched_is_said(shell: Shell) -> None:

@@ -12,9 +12,9 @@ from tests.harness.shell import STORE, Shell
 def actions() -> list[Action]:
     """Read what was done, the first first."""
     app = Dueline(STORE)
-    found = list(reversed(app.admin.actions()))
+    recorded = list(reversed(app.admin.actions()))
     app.close()
-    return found
+    return recorded
 
 
 def test_changes_are_recorded_with_who_made_them_and_how_they_ended(shell: Shell) -> None:
@@ -24,8 +24,8 @@ def test_changes_are_recorded_with_who_made_them_and_how_they_ended(shell: Shell
     assert shell.app("jobs", "retry", "0" * 32).code == 4
     assert shell.app("limits", "set", "host", "3").code == 0
     assert shell.app("queues", "set", "default", "--shards", "0").code == 2
-    found = actions()
-    assert [(one.what, one.result.partition(":")[0]) for one in found] == [
+    recorded = actions()
+    assert [(action.what, action.result.partition(":")[0]) for action in recorded] == [
         ("queues pause", "done"),
         ("jobs cancel", "1 of 1 jobs"),
         ("jobs retry", "0 of 1 jobs"),
@@ -33,13 +33,13 @@ def test_changes_are_recorded_with_who_made_them_and_how_they_ended(shell: Shell
         ("queues set", "rejected"),
     ]
     user = pwd.getpwuid(os.geteuid()).pw_name
-    assert {one.who for one in found} == {f"{user}@{socket.gethostname()}"}
-    assert {one.door for one in found} == {"command line"}
+    assert {action.who for action in recorded} == {f"{user}@{socket.gethostname()}"}
+    assert {action.door for action in recorded} == {"command line"}
     text = shell.app("jobs", "history", job_id).out
     assert f"cancelled by {user}@{socket.gethostname()} (command line)" in text
-    assert "default" in found[0].target
-    assert "acme" in found[0].target
-    assert job_id in found[1].target
+    assert "default" in recorded[0].target
+    assert "acme" in recorded[0].target
+    assert job_id in recorded[1].target
 
 
 def test_a_change_that_was_not_confirmed_and_a_count_are_not_recorded(shell: Shell) -> None:

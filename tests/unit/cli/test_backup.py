@@ -43,8 +43,8 @@ def test_a_backup_is_made_in_use_checked_and_restored(shell: Shell) -> None:
     assert answer.data == {"copy": "copy.db", "bytes": copy.stat().st_size, "check": "ok"}
     assert copy.stat().st_mode & 0o777 == 0o600
     assert not [*shell.folder.glob("*.part")]
-    for one in shell.folder.glob("jobs.db*"):
-        one.unlink()
+    for file in shell.folder.glob("jobs.db*"):
+        file.unlink()
     answer = shell.app("restore", "copy.db")
     assert answer.code == 0, answer.err
     assert job in shell.app("jobs", "list").out

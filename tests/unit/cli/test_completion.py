@@ -30,8 +30,8 @@ SHELLS = ("bash", "zsh", "fish")
     ],
 )
 def test_words_are_completed(line: str, words: list[str] | None) -> None:
-    found = complete(line.split(" "))
-    assert found == words if words is not None else "jobs" in found
+    proposed = complete(line.split(" "))
+    assert proposed == words if words is not None else "jobs" in proposed
 
 
 def test_a_finding_of_the_first_hour() -> None:

@@ -37,7 +37,7 @@ def test_a_dead_job_is_shown_whole(shell: Shell, dead: list[str]) -> None:
     data = shell.app("dead", "show", dead[0], "-o", "json").data
     assert (data["error"], data["errors"]) == ("ValueError: one", 1)
     assert data["arguments"] == ["one"]
-    assert [one["outcome"] for one in data["attempts"]] == ["dead"]
+    assert [attempt["outcome"] for attempt in data["attempts"]] == ["dead"]
 
 
 def test_a_dead_job_is_shown_with_its_traceback(shell: Shell, dead: list[str]) -> None:

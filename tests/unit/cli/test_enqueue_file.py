@@ -24,7 +24,7 @@ def test_each_line_is_a_job(shell: Shell) -> None:
     assert answer.data == {"task": "tasks.echo", "enqueued": 3}
     ids = shell.ids("--tag", "t")
     shell.work()
-    results = [shell.app("jobs", "show", one, "-o", "json").data["result"] for one in ids]
+    results = [shell.app("jobs", "show", job_id, "-o", "json").data["result"] for job_id in ids]
     assert results == [[1, {}], [{"x": 2, "y": 3}], [4, 5, {}]]
 
 

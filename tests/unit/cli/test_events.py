@@ -42,8 +42,10 @@ def test_events_continue_after_a_cursor_or_a_time(shell: Shell) -> None:
 def test_a_missed_deadline_is_reported() -> None:
     # T6
     def shown(ended_us: int, *, priority: int, claimed_us: int = NOW_US) -> object:
-        one = Attempt("", "", "", "", priority, 0, 0, claimed_us, 0, ended_us, "done", "", "", 1)
-        return of_attempt(one).get("late")
+        attempt = Attempt(
+            "", "", "", "", priority, 0, 0, claimed_us, 0, ended_us, "done", "", "", 1
+        )
+        return of_attempt(attempt).get("late")
 
     priority = priority_of(NOW_US)
     assert shown(NOW_US + 5, priority=priority) == Span(5)

@@ -126,17 +126,17 @@ class Scene:
 
     def why(self, job: Job[Any], reason: str) -> Explanation:
         """Explain a job, in Python and by the command, which say the same."""
-        found = job.explain()
-        assert found.reason == reason, found
+        explanation = job.explain()
+        assert explanation.reason == reason, explanation
         answer = self.shell("--store", STORE, "jobs", "explain", job.id, "-o", "json")
         assert answer.data["reason"] == reason
-        assert answer.data["sentence"].split()[:4] == str(found).split()[:4]
-        return found
+        assert answer.data["sentence"].split()[:4] == str(explanation).split()[:4]
+        return explanation
 
     def close(self) -> None:
-        for one in self._workers:
-            one.kill()
-            one.communicate()
+        for worker in self._workers:
+            worker.kill()
+            worker.communicate()
         self.app.close()
 
 
@@ -170,9 +170,9 @@ def test_a_tenant_with_one_job_does_not_wait_for_all_of_another(scene: Scene) ->
     note = scene.module.note
     note.using(tenant="a").enqueue_many([(f"a-{number}",) for number in range(300)])
     job = note.using(tenant="b").enqueue("b")
-    found = scene.why(job, "waiting")
-    assert found.facts["position"] == 2
-    assert "at position 2 of the queue default, where others take turns" in str(found)
+    explanation = scene.why(job, "waiting")
+    assert explanation.facts["position"] == 2
+    assert "at position 2 of the queue default, where others take turns" in str(explanation)
     scene.go("first")
     scene.until(lambda: "b" in scene.ran())
     assert scene.ran().index("b") in (1, 2)
@@ -181,19 +181,19 @@ def test_a_tenant_with_one_job_does_not_wait_for_all_of_another(scene: Scene) ->
 def test_a_job_waits_for_the_slot_that_its_queue_has(scene: Scene) -> None:
     scene.worker("-q", "own:1", "-q", "other")
     scene.busy("first", "own")
-    found = scene.why(scene.module.note.using(queue="own").enqueue("next"), "waiting")
-    assert str(found).startswith(
+    explanation = scene.why(scene.module.note.using(queue="own").enqueue("next"), "waiting")
+    assert str(explanation).startswith(
         "It is ready, at position 1 of the queue own; live workers: 1, jobs that they hold: 1, "
         "slots: 16 of which the queue may take 1, none free. There is no forecast: fewer than 20 "
     )
-    assert (found.facts["own_slots"], found.facts["own_taken"]) == (1, 1)
+    assert (explanation.facts["own_slots"], explanation.facts["own_taken"]) == (1, 1)
 
 
 def test_a_job_waits_for_a_slot_that_all_queues_share(scene: Scene) -> None:
     scene.worker("-c", "1")
     scene.busy("first")
-    found = scene.why(scene.module.note.enqueue("next"), "waiting")
-    assert str(found).startswith(
+    explanation = scene.why(scene.module.note.enqueue("next"), "waiting")
+    assert str(explanation).startswith(
         "It is ready, at position 1 of the queue default; live workers: 1, jobs that they hold: "
         "1, slots: 1, none free. There is no forecast: "
     )
@@ -206,9 +206,9 @@ def test_a_job_waits_behind_those_of_another_queue_of_its_worker(scene: Scene) -
     job = note.using(queue="loq").enqueue("low")
     for number in range(6):
         note.using(queue="hiq", priority=9).enqueue(f"high-{number}")
-    found = scene.why(job, "waiting")
-    assert (found.facts["position"], found.facts["before_in_other_queues"]) == (1, 6)
-    assert "behind jobs of other queues that share its slots (hiq: 6)" in str(found)
+    explanation = scene.why(job, "waiting")
+    assert (explanation.facts["position"], explanation.facts["before_in_other_queues"]) == (1, 6)
+    assert "behind jobs of other queues that share its slots (hiq: 6)" in str(explanation)
     scene.go("first")
     scene.until(lambda: "low" in scene.ran())
     assert scene.ran()[-1] == "low"
@@ -221,9 +221,9 @@ def test_a_job_waits_for_its_batch_to_fill(scene: Scene) -> None:
     scene.worker()
     job = scene.module.gather.enqueue("one")
     scene.until(lambda: job.status == "running")
-    found = scene.why(job, "batch")
-    assert "gathers a batch of up to 50 jobs of its task" in str(found)
-    assert "(in " in str(found)
+    explanation = scene.why(job, "batch")
+    assert "gathers a batch of up to 50 jobs of its task" in str(explanation)
+    assert "(in " in str(explanation)
 
 
 def test_a_job_runs(scene: Scene) -> None:
@@ -246,9 +246,9 @@ def test_a_job_at_most_once_of_a_killed_worker_ends_as_lost(scene: Scene) -> Non
     job = scene.busy("it", "once")
     worker.kill()
     worker.wait()
-    found = scene.why(job, "worker gone")
-    assert found.ends_as == "lost"
-    assert "it ends as lost and is never due again, since once delivers at most" in str(found)
+    explanation = scene.why(job, "worker gone")
+    assert explanation.ends_as == "lost"
+    assert "it ends as lost and is never due again, since once delivers at most" in str(explanation)
     scene.spawn("-q", "once")
     scene.until(lambda: job.status == "lost")
     assert scene.ran() == ["it"]
@@ -271,9 +271,11 @@ def test_a_worker_whose_process_is_stopped_is_named(scene: Scene) -> None:
     waiting = scene.module.note.enqueue("next")
     worker.send_signal(signal.SIGSTOP)
     scene.until(lambda: running.explain().reason == "worker silent")
-    found = scene.why(running, "worker silent")
-    assert found.conditions[0].command == f"kill -CONT {worker.pid}"
-    assert f"its process {worker.pid} here is stopped (`kill -CONT {worker.pid}`)" in str(found)
+    explanation = scene.why(running, "worker silent")
+    assert explanation.conditions[0].command == f"kill -CONT {worker.pid}"
+    assert f"its process {worker.pid} here is stopped (`kill -CONT {worker.pid}`)" in str(
+        explanation
+    )
     assert f"kill -CONT {worker.pid}" in str(scene.why(waiting, "worker silent"))
     worker.send_signal(signal.SIGCONT)
     scene.until(lambda: running.explain().reason == "running")
@@ -323,9 +325,9 @@ def test_a_retry_or_a_time_in_a_paused_queue_comes_after_the_pause(scene: Scene)
     later = scene.module.note.using(after=600).enqueue("later")
     scene.app.pause("default")
     end = "Also, the queue default is paused (`dueline queues resume default`)."
-    found = scene.why(job, "retrying")
-    assert str(found).startswith("Attempt 1 failed (TimeoutError: busy); it is retried at")
-    assert str(found).endswith(end)
+    explanation = scene.why(job, "retrying")
+    assert str(explanation).startswith("Attempt 1 failed (TimeoutError: busy); it is retried at")
+    assert str(explanation).endswith(end)
     assert str(scene.why(later, "scheduled")).endswith(end)
 
 
@@ -343,9 +345,9 @@ def test_a_job_waits_for_the_holder_of_a_permit(scene: Scene) -> None:
     scene.worker()
     scene.module.limited.enqueue("it")
     scene.until(lambda: "it" in scene.ran())
-    found = scene.why(scene.module.limited.enqueue("next"), "limit")
-    assert f"{found.facts['limit']} has no free permit (capacity 1" in str(found)
-    assert " holds 1 until " in str(found)
+    explanation = scene.why(scene.module.limited.enqueue("next"), "limit")
+    assert f"{explanation.facts['limit']} has no free permit (capacity 1" in str(explanation)
+    assert " holds 1 until " in str(explanation)
 
 
 def test_a_job_waits_for_a_rate(scene: Scene) -> None:
@@ -353,16 +355,16 @@ def test_a_job_waits_for_a_rate(scene: Scene) -> None:
     scene.worker()
     scene.module.limited.enqueue("it")
     scene.until(lambda: "it" in scene.ran())
-    found = scene.why(scene.module.limited.enqueue("next"), "limit")
-    assert "(1 in 1h) lets the next job start at" in str(found)
+    explanation = scene.why(scene.module.limited.enqueue("next"), "limit")
+    assert "(1 in 1h) lets the next job start at" in str(explanation)
 
 
 def test_a_job_waits_for_a_limit_that_is_closed(scene: Scene) -> None:
     scene.worker()
     job = scene.module.closing.enqueue()
     scene.until(lambda: job.status == "scheduled")
-    found = scene.why(scene.module.closing.enqueue(), "limit")
-    assert "its limit door is closed until" in str(found)
+    explanation = scene.why(scene.module.closing.enqueue(), "limit")
+    assert "its limit door is closed until" in str(explanation)
 
 
 def test_a_step_is_held_by_a_dead_one(scene: Scene) -> None:
@@ -388,15 +390,15 @@ def test_a_step_waits_for_a_signal(scene: Scene) -> None:
 
 def test_a_queue_has_no_worker(scene: Scene) -> None:
     scene.worker("-q", "other")
-    found = scene.why(scene.module.note.enqueue("it"), "no worker")
-    assert str(found) == (
+    explanation = scene.why(scene.module.note.enqueue("it"), "no worker")
+    assert str(explanation) == (
         "It is ready, but no live worker serves the queue default (`dueline worker -q default`)."
     )
 
 
 def test_an_id_is_not_known(scene: Scene) -> None:
-    found = scene.app.job("0" * 32).explain()
-    assert (found.reason, str(found)[:7]) == ("unknown", "No job ")
+    explanation = scene.app.job("0" * 32).explain()
+    assert (explanation.reason, str(explanation)[:7]) == ("unknown", "No job ")
     assert scene.shell("--store", STORE, "jobs", "explain", "0" * 32).code == 4
 
 
@@ -405,7 +407,7 @@ def test_the_next_jobs_are_those_that_start(scene: Scene) -> None:
     for number, (priority, tenant) in enumerate([(0, ""), (9, ""), (3, ""), (3, ""), (3, "b")]):
         note.using(priority=priority, tenant=tenant).enqueue(str(number))
     answer = scene.shell("--store", STORE, "jobs", "peek", "-o", "json")
-    assert [(one["priority"], one["tenant"]) for one in answer.data] == [
+    assert [(job["priority"], job["tenant"]) for job in answer.data] == [
         (9, ""), (3, ""), (3, "b"), (3, ""), (0, ""),
     ]  # fmt: skip
     scene.worker("-c", "1")

@@ -77,8 +77,8 @@ def test_names_that_nothing_declares_are_warned_of(shop: Shell) -> None:
     assert warnings == [f"WARNING {text}"]
     assert shop("-A", "shop:app", "enqueue", "a", "ann").code == 0
     checks = shop.app("doctor", "-o", "json").data["checks"]
-    (found,) = [one for one in checks if one["check"] == "limit hots"]
-    assert found["finding"] == "jobs name it and nothing declares it, so one runs at a time"
+    (check,) = [check for check in checks if check["check"] == "limit hots"]
+    assert check["finding"] == "jobs name it and nothing declares it, so one runs at a time"
     (shop.folder / "shop.py").write_text(SHOP.replace("def send", "def sell"), encoding="utf-8")
     warnings = [line for line in log_of(shop, "shop:app") if "WARNING" in line]
     assert warnings == [
@@ -195,7 +195,7 @@ def test_the_first_digits_of_an_id_name_a_job(shell: Shell) -> None:
     shell.work()
     for words in (("show",), ("history",), ("explain",)):
         assert shell.app("jobs", *words, waiting[:31]).code == 0, words
-    (dead,) = [one["id"] for one in shell.app("dead", "list", "-o", "json").data]
+    (dead,) = [job["id"] for job in shell.app("dead", "list", "-o", "json").data]
     assert shell.app("dead", "show", dead[:31].upper()).code == 0
 
 

@@ -52,12 +52,12 @@ def test_workflows_are_listed_the_newest_first(shell: Shell) -> None:
     ]
     shell.work()
     listed = shell.app("flows", "list", "-o", "json").data
-    assert [(one["id"], one["state"], one["left"]) for one in listed] == [
+    assert [(flow["id"], flow["state"], flow["left"]) for flow in listed] == [
         (second, "failed", 1),
         (first, "done", 0),
     ]
     cut = shell.app("flows", "list", "--limit", "1", "-o", "json")
-    assert [one["id"] for one in cut.data] == [second]
+    assert [flow["id"] for flow in cut.data] == [second]
     assert "raise --limit" in cut.err
 
 
@@ -110,7 +110,7 @@ def test_json_has_every_step_with_what_it_needs(shell: Shell) -> None:
     data = shell.app("flows", "show", flow, "-o", "json").data
     assert (data["state"], data["count"], data["left"]) == ("failed", 3, 1)
     assert data["why"] == "The step 1 (tasks.fail) is dead: ValueError: no."
-    assert [(one["step"], one["state"], one["needs"]) for one in data["steps"]] == [
+    assert [(step["step"], step["state"], step["needs"]) for step in data["steps"]] == [
         (0, "done", []),
         (1, "dead", []),
         (2, "held", [0, 1]),
@@ -127,7 +127,9 @@ def test_a_group_that_is_cancelled_is_drawn_with_its_list(shell: Shell) -> None:
     assert drawn[0] == "group failures=cancel"
     assert drawn[3] == "2 the list of a group"
     shell.app("flows", "cancel", flow, "--step", "0")
-    states = [one["state"] for one in shell.app("flows", "show", flow, "-o", "json").data["steps"]]
+    states = [
+        step["state"] for step in shell.app("flows", "show", flow, "-o", "json").data["steps"]
+    ]
     assert states == ["cancelled", "ready", "cancelled"]
 
 
@@ -139,7 +141,9 @@ def test_dead_steps_are_retried_and_a_branch_is_cancelled(shell: Shell) -> None:
     assert answer == {"id": flow, "matching": 1, "dry_run": True}
     assert shell.app("flows", "retry", flow, "--step", "0", "-o", "json").data["retried"] == 0
     assert shell.app("flows", "retry", flow, "-o", "json").data["retried"] == 1
-    states = [one["state"] for one in shell.app("flows", "show", flow, "-o", "json").data["steps"]]
+    states = [
+        step["state"] for step in shell.app("flows", "show", flow, "-o", "json").data["steps"]
+    ]
     assert states == ["done", "ready", "waiting"]
     words = ("flows", "cancel", flow, "--step", "2", "-o", "json")
     assert shell.app(*words, "--dry-run").data["matching"] == 1
@@ -148,7 +152,7 @@ def test_dead_steps_are_retried_and_a_branch_is_cancelled(shell: Shell) -> None:
     assert shell.app(*words).data["matching"] == 0
     shell.work()
     data = shell.app("flows", "show", flow, "-o", "json").data
-    assert [one["state"] for one in data["steps"]] == ["done", "dead", "cancelled"]
+    assert [step["state"] for step in data["steps"]] == ["done", "dead", "cancelled"]
 
 
 def test_a_signal_lets_a_workflow_go_on(shell: Shell) -> None:

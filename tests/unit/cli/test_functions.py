@@ -62,12 +62,15 @@ def test_functions_are_listed_beside_workflows_with_their_states(functions: Shel
     second = functions.enqueue("tasks.nap")
     functions.work()
     listed = functions("flows", "list", "-o", "json", "--store", "sqlite:///jobs.db").data
-    assert [(one["id"], one["kind"], one["name"], one["state"]) for one in listed] == [
+    assert [
+        (function["id"], function["kind"], function["name"], function["state"])
+        for function in listed
+    ] == [
         (second, "function", "tasks.nap", "sleeping"),
         (first, "function", "tasks.checkout", "waiting"),
     ]
     only = functions.app("flows", "list", "--name", "tasks.nap", "-o", "json").data
-    assert [one["id"] for one in only] == [second]
+    assert [function["id"] for function in only] == [second]
     assert functions.app("flows", "list", "--state", "stopped").err.startswith("No workflows match")
     assert "'wating' is not a state" in functions.app("flows", "list", "--state", "wating").err
 
@@ -80,7 +83,9 @@ def test_a_function_is_shown_with_its_calls_and_what_it_waits_for(functions: She
     assert "1     step    charge    done" in text
     assert "2     signal  approved  waiting" in text
     shown = functions.app("jobs", "show", job, "-o", "json").data
-    assert [(one["call"], one["kind"], one["name"], one["state"]) for one in shown["calls"]] == [
+    assert [
+        (call["call"], call["kind"], call["name"], call["state"]) for call in shown["calls"]
+    ] == [
         ("1", "step", "charge", "done"),
         ("2", "signal", "approved", "waiting"),
     ]
@@ -98,7 +103,7 @@ def test_a_signal_of_the_command_line_wakes_a_function(functions: Shell) -> None
     functions.work()
     shown = functions.app("jobs", "show", job, "-o", "json").data
     assert shown["state"] == "dead"
-    calls = {(one["call"], one["kind"]): one for one in shown["calls"]}
+    calls = {(call["call"], call["kind"]): call for call in shown["calls"]}
     assert calls["3", "step"]["state"] == "failed"
     assert calls["3", "step"]["error"] == "ValueError: no address"
     assert calls["1", "undo"]["state"] == "done"
@@ -136,7 +141,7 @@ def test_a_stopped_function_is_listed_and_says_what_to_do(functions: Shell) -> N
     functions.work()
     shown = functions.app("flows", "show", job, "-o", "json").data
     assert shown["state"] == "done"
-    assert [(one["call"], one["name"]) for one in shown["calls"]] == [
+    assert [(call["call"], call["name"]) for call in shown["calls"]] == [
         ("1", "refund"),
         ("2", "approved"),
     ]
@@ -153,7 +158,9 @@ def test_a_dead_function_is_retried_after_its_records(functions: Shell) -> None:
     forked = functions.app("flows", "reset", job, "--to", "1", "--as-new", "-o", "json").data
     assert forked["id"] != job
     functions.work()
-    states = {one["id"]: one["state"] for one in functions.app("flows", "list", "-o", "json").data}
+    states = {
+        flow["id"]: flow["state"] for flow in functions.app("flows", "list", "-o", "json").data
+    }
     assert states[job] == "dead"
     assert states[forked["id"]] == "waiting"
 

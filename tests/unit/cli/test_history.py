@@ -23,8 +23,8 @@ def chat() -> None:
     answer = shell.app("jobs", "logs", job_id)
     assert answer.out.splitlines()[0] == "Attempt 1"
     assert answer.out.splitlines()[1].endswith("WARNING shop: \\x1b[31mhello")
-    (one,) = shell.app("jobs", "logs", job_id, "-o", "json").data["attempts"]
-    assert one["fence"] == 1
+    (attempt,) = shell.app("jobs", "logs", job_id, "-o", "json").data["attempts"]
+    assert attempt["fence"] == 1
     assert shell.app("jobs", "logs", mute).err == "No lines are kept: see `logs` of the task.\n"
     assert shell.app("jobs", "logs", "0" * 32).code == 4
 
@@ -42,7 +42,7 @@ def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:
     assert second.split()[1] == "dead"
     assert "ValueError: no" in second
     data = shell.app("jobs", "history", job_id, "-o", "json").data
-    assert [(one["fence"], one["outcome"]) for one in data] == [
+    assert [(attempt["fence"], attempt["outcome"]) for attempt in data] == [
         (1, "dead"), (1, "changed"), (2, "dead"),
     ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_the_history_of_a_key_and_of_a_header(shell: Shell) -> None:
     shell.work()
     for words in (("--unique", "acct-7"), ("--header", "trace=a", "-q", "default")):
         data = shell.app("jobs", "history", *words, "-o", "json").data
-        assert [(one["id"], one["outcome"]) for one in data] == [
+        assert [(attempt["id"], attempt["outcome"]) for attempt in data] == [
             (keyed, "enqueued"), (keyed, "done"),
         ]  # fmt: skip
     assert data[0]["headers"] == {"trace": "a"}

@@ -143,21 +143,21 @@ def entries(shell: Shell, *words: str, code: int = 5) -> dict[str, Any]:
     sys.modules.pop("target", None)
     answer = shell("--app", "target:app", "import", *words, "-o", "json")
     assert answer.code == code, answer.err
-    return {one["schedule"]: one for one in answer.data}
+    return {entry["schedule"]: entry for entry in answer.data}
 
 
 def stored() -> dict[str, Any]:
     app = Dueline("sqlite:///jobs.db")
     try:
-        return {one.name: one for one in app.schedules.list()}
+        return {schedule.name: schedule for schedule in app.schedules.list()}
     finally:
         app.close()
 
 
 def test_a_beat_schedule_is_shown_and_written(folder: Shell) -> None:
     write(folder, celery_shop=CELERY)
-    found = entries(folder, "celery", "celery_shop:app")
-    whens = {name: one["when"] for name, one in found.items() if one["verdict"] == "maps"}
+    by_name = entries(folder, "celery", "celery_shop:app")
+    whens = {name: entry["when"] for name, entry in by_name.items() if entry["verdict"] == "maps"}
     assert whens == {
         "every-night": "0 0-3,8,16 * * * (Europe/Vilnius)".replace("0-3,8,16", "0,1,2,3,8,16"),
         "weekdays": "*/15 * * * 1-5 (Europe/Vilnius)",
@@ -165,8 +165,8 @@ def test_a_beat_schedule_is_shown_and_written(folder: Shell) -> None:
         "hourly": "every 1h",
         "added": "* 9 * * * (Europe/Vilnius)",
     }
-    assert found["weekdays"]["finding"].startswith("queue=mail, priority=-3, expires=60")
-    refused = {name: one["finding"] for name, one in found.items() if name not in whens}
+    assert by_name["weekdays"]["finding"].startswith("queue=mail, priority=-3, expires=60")
+    refused = {name: entry["finding"] for name, entry in by_name.items() if name not in whens}
     assert sorted(refused) == ["first-monday", "misfit", "odd", "sun", "unknown"]
     assert "kind Moon" in refused["sun"]
     assert "cron would run on either" in refused["first-monday"]
@@ -192,10 +192,10 @@ def test_without_an_application_tasks_are_not_checked(folder: Shell) -> None:
 
 def test_periodic_tasks_of_huey(folder: Shell) -> None:
     write(folder, shop=HUEY)
-    found = entries(folder, "huey", "shop:huey")
-    assert found["shop.report"]["when"] == "*/15 3 * * 1-5 (UTC)"
-    assert found["shop.report"]["verdict"] == "maps"
-    assert "a function of its own" in found["shop.odd"]["finding"]
+    by_name = entries(folder, "huey", "shop:huey")
+    assert by_name["shop.report"]["when"] == "*/15 3 * * 1-5 (UTC)"
+    assert by_name["shop.report"]["verdict"] == "maps"
+    assert "a function of its own" in by_name["shop.odd"]["finding"]
     named = entries(folder, "huey", "shop:huey", "--task", "shop.odd=shop.ping")
     assert named["shop.odd"]["task"] == "shop.ping"
     assert "not OLD=NEW" in folder("import", "huey", "shop:huey", "--task", "shop.odd").err
@@ -208,13 +208,13 @@ def test_a_configuration_of_rq_cron(folder: Shell, monkeypatch: pytest.MonkeyPat
     renamed = TARGET.replace("shop.", "rq_jobs.")
     jobs = "def report(day='all', limit=5): ...\n\n\ndef ping(host): ...\n"
     write(folder, target=renamed, rq_jobs=jobs, cron_config=CRON_CONFIG)
-    found = entries(folder, "rq", "cron_config.py", "--apply")
-    assert found["rq_jobs.report"]["when"] == "0 3 * * * (Europe/Vilnius)"
-    assert found["rq_jobs.ping"]["finding"] == "queue=default, @app.task(timeout=) of the task"
+    by_name = entries(folder, "rq", "cron_config.py", "--apply")
+    assert by_name["rq_jobs.report"]["when"] == "0 3 * * * (Europe/Vilnius)"
+    assert by_name["rq_jobs.ping"]["finding"] == "queue=default, @app.task(timeout=) of the task"
     assert stored()["rq_jobs.report"].tz == "Europe/Vilnius"
     assert stored()["rq_jobs.ping"].every == timedelta(seconds=30)
-    assert found["rq_jobs.ping-2"]["when"] == "every 1m"
-    assert "Must specify either interval or cron" in found["rq_jobs.ping-3"]["finding"]
+    assert by_name["rq_jobs.ping-2"]["when"] == "every 1m"
+    assert "Must specify either interval or cron" in by_name["rq_jobs.ping-3"]["finding"]
     assert "cannot be loaded" in folder("import", "rq", "gone.py").err
 
 
@@ -228,10 +228,10 @@ def test_schedulers_of_rq_on_a_redis(folder: Shell, monkeypatch: pytest.MonkeyPa
     odd = CronJob("mail", func_name="shop.ping", args=(object(),), interval=60)
     running = [scheduler(report, odd), scheduler(report)]  # two processes, one configuration
     monkeypatch.setattr(CronScheduler, "all", lambda *_, **__: running)
-    found = entries(folder, "rq", "redis://localhost:6379/1")
-    assert sorted(found) == ["shop.ping", "shop.report"]
-    assert found["shop.report"]["verdict"] == "maps"
-    assert "not in Redis" in found["shop.ping"]["finding"]
+    by_name = entries(folder, "rq", "redis://localhost:6379/1")
+    assert sorted(by_name) == ["shop.ping", "shop.report"]
+    assert by_name["shop.report"]["verdict"] == "maps"
+    assert "not in Redis" in by_name["shop.ping"]["finding"]
 
 
 BEAT_TABLES = """
@@ -281,15 +281,17 @@ def test_periodic_tasks_of_django_celery_beat(folder: Shell) -> None:
         cwd=folder.folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 5, ended.stderr
-    found = {one["schedule"]: one for one in json.loads(ended.stdout)["data"]}
-    refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
+    by_name = {entry["schedule"]: entry for entry in json.loads(ended.stdout)["data"]}
+    refused = {
+        name: entry["finding"] for name, entry in by_name.items() if entry["verdict"] == "refused"
+    }
     assert sorted(refused) == ["later", "next", "odd", "sun"]
     assert refused["later"].startswith("It starts on 2099-01-01")
     assert refused["sun"] == "It follows the sun."
     assert refused["odd"].startswith("Its args are not JSON: ")
-    assert found["night"]["finding"].startswith("queue=mail, priority=-3, expires=60")
+    assert by_name["night"]["finding"].startswith("queue=mail, priority=-3, expires=60")
     assert sorted(stored()) == ["date", "night", "once", "ping"]
-    assert found["date"]["finding"] == (
+    assert by_name["date"]["finding"] == (
         "until=2030-01-01T00:00:00+00:00, catch_up=last, start=2029-01-01T00:00:00+00:00"
     )
     assert stored()["date"].next == datetime(2029, 1, 1, tzinfo=UTC)
@@ -309,20 +311,22 @@ def test_jobs_of_apscheduler(folder: Shell) -> None:
     assert (folder.folder / "old.sqlite").stat().st_size == 0  # nothing was written
     fill(folder, APSCHEDULER)
     by_object = entries(folder, "apscheduler", "old_jobs:scheduler")
-    found = entries(folder, "apscheduler", "sqlite:///old.sqlite")
-    assert by_object.keys() >= found.keys() == {"stored", "lost", "paused"}
-    found = by_object | found
-    assert found["weekdays"]["when"] == "0 3 * * mon,tue,wed,thu,fri (Europe/Vilnius)"
-    assert found["weekdays"]["finding"] == "catch_up=last, overlap=skip"
-    assert found["last"]["when"] == "0 3 * * 5L (Europe/Vilnius)"
-    assert found["often"]["when"] == "every 30s"
-    assert found["stored"]["verdict"] == "maps"
-    refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
+    by_name = entries(folder, "apscheduler", "sqlite:///old.sqlite")
+    assert by_object.keys() >= by_name.keys() == {"stored", "lost", "paused"}
+    by_name = by_object | by_name
+    assert by_name["weekdays"]["when"] == "0 3 * * mon,tue,wed,thu,fri (Europe/Vilnius)"
+    assert by_name["weekdays"]["finding"] == "catch_up=last, overlap=skip"
+    assert by_name["last"]["when"] == "0 3 * * 5L (Europe/Vilnius)"
+    assert by_name["often"]["when"] == "every 30s"
+    assert by_name["stored"]["verdict"] == "maps"
+    refused = {
+        name: entry["finding"] for name, entry in by_name.items() if entry["verdict"] == "refused"
+    }
     assert sorted(refused) == ["both", "lost", "seconds"]
     assert "cron would run on either" in refused["both"]
     assert "no second" in refused["seconds"]
-    assert found["once"]["when"] == "at 2035-01-01T00:00:00+00:00"
-    assert "until=2035-01-01T00:00:00+00:00" in found["ending"]["finding"]
+    assert by_name["once"]["when"] == "at 2035-01-01T00:00:00+00:00"
+    assert "until=2035-01-01T00:00:00+00:00" in by_name["ending"]["finding"]
     assert "cannot be loaded" in refused["lost"]
     entries(folder, "apscheduler", "old_jobs:scheduler", "--apply")
     assert stored()["often"].is_paused

@@ -25,7 +25,7 @@ def test_what_it_writes_runs(empty: Shell) -> None:
     assert empty("enqueue", "tasks.hello", "Ann").code == 0
     assert empty("worker", "--burst").code == 0
     data = empty("jobs", "list", "--state", "done", "-o", "json").data
-    assert [one["task"] for one in data] == ["tasks.hello"]
+    assert [task["task"] for task in data] == ["tasks.hello"]
 
 
 def test_the_store_of_the_flag_is_written_down(empty: Shell) -> None:

@@ -64,8 +64,8 @@ def test_the_queue_of_a_list_has_a_short_option(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1", "--queue", "mail")
     shell.enqueue("tasks.add", "2")
     for command in (("jobs", "list"), ("jobs", "peek")):
-        found = shell.app(*command, "-q", "mail", "-o", "json").data
-        assert [job["id"] for job in found] == [job_id]
+        jobs = shell.app(*command, "-q", "mail", "-o", "json").data
+        assert [job["id"] for job in jobs] == [job_id]
 
 
 def test_jobs_are_listed_by_the_words_of_a_filter(shell: Shell) -> None:
@@ -142,7 +142,7 @@ def test_explain_says_the_reason_in_a_sentence(shell: Shell) -> None:
 def test_a_waiting_job_is_cancelled(shell: Shell) -> None:
     ids = [shell.enqueue("tasks.add", "1") for _ in range(2)]
     answer = shell.app("jobs", "cancel", *ids, "-o", "json")
-    assert [one["change"] for one in answer.data] == ["cancelled", "cancelled"]
+    assert [job["change"] for job in answer.data] == ["cancelled", "cancelled"]
     assert shell.ids() == []
     assert "It has been cancelled since" in shell.app("jobs", "explain", ids[0]).out
 
@@ -284,7 +284,7 @@ def test_jobs_are_listed_by_time_across_queues_priorities_and_states(shell: Shel
     listed = [
         json.loads(line) for line in shell.app("jobs", "list", "-o", "ndjson").out.splitlines()
     ]
-    assert [one["id"] for one in listed] == [ids[2], ids[0], ids[3], ids[1]]
+    assert [job["id"] for job in listed] == [ids[2], ids[0], ids[3], ids[1]]
 
 
 def test_changing_commands_take_the_first_digits_of_ids(shell: Shell) -> None:
@@ -309,7 +309,7 @@ def test_expired_jobs_are_listed_whether_a_worker_has_ended_them_or_not(shell: S
     shell.work()
     waiting = shell.enqueue("tasks.add", "2", "--expires", "1ms")
     listed = shell.app("jobs", "list", "--state", "expired", "-o", "json").data
-    assert [(one["id"], one["state"]) for one in listed] == [
+    assert [(job["id"], job["state"]) for job in listed] == [
         (waiting, "expired"), (ended, "expired"),
     ]  # fmt: skip
     assert shell.ids("--state", "expired", "--limit", "1") == [waiting]

@@ -113,8 +113,8 @@ def test_dead_jobs_are_listed_latest_first_and_grouped(shell: Shell) -> None:
         shell.work()
     listed = shell.app("dead", "list", "-o", "json").data
     assert [job["id"] for job in listed] == ids[::-1]
-    (one,) = shell.app("dead", "list", "--error", "FULL", "-o", "json").data
-    assert one["id"] == ids[2]
+    (job,) = shell.app("dead", "list", "--error", "FULL", "-o", "json").data
+    assert job["id"] == ids[2]
     groups = shell.app("dead", "list", "--group", "-o", "json").data
     assert [(group["jobs"], group["error"]) for group in groups] == [
         (2, "ValueError: code N"),

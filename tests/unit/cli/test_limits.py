@@ -97,7 +97,7 @@ def test_a_rate_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
     assert (data["limit"], data["count"], data["per_s"], data["burst"]) == ("mail", 10, 2.0, None)
     shell.app("limits", "set", "sms", "1", "--per", "1m", "--burst", "3")
     assert rate.rates(app.store)["sms"] == Rate(1, 60 * SECOND_US, 3)
-    assert [one["limit"] for one in shell.app("limits", "list", "-o", "json").data] == [
+    assert [limit["limit"] for limit in shell.app("limits", "list", "-o", "json").data] == [
         "mail",
         "sms",
     ]
@@ -114,8 +114,8 @@ def test_a_job_tells_when_its_rate_lets_it_start(shell: Shell, app: Dueline) -> 
     app.rate("host", 1, per=3600)
     now_us = app.queues.engine.time.latest_us()
     meter = rate.after_taking(rate.Meter(), Rate(1, 3600 * SECOND_US), 1, now_us)
-    one = Rate(1, 3600 * SECOND_US)
-    assert rate.write(app.store, "host:a", meter, one, expect=NO_VERSION, ids=Ids())
+    hourly = Rate(1, 3600 * SECOND_US)
+    assert rate.write(app.store, "host:a", meter, hourly, expect=NO_VERSION, ids=Ids())
     worker = Presence("w1", ("default",), ("tasks.fetch",), 4, 0, now_us, now_us, 0)
     announce(app.store, worker, version=bytes(16), beat_every_us=60 * SECOND_US)
     data = shell.app("jobs", "explain", mine, "-o", "json").data
@@ -139,7 +139,7 @@ def test_keys_have_limits_of_their_own(shell: Shell, app: Dueline) -> None:
     assert "is a rate" in shell.app("limits", "set", "llm:a", "9").why
     assert shell.app("limits", "set", "llm:a", "12", "--per", "1s").code == 0
     data = shell.app("limits", "list", "-o", "json").data
-    assert {one["limit"]: one["most"] for one in data} == {
+    assert {limit["limit"]: limit["most"] for limit in data} == {
         "plan": "2 at once", "plan:gold": "10 at once", "llm": "9 in 1s", "llm:a": "12 in 1s",
     }  # fmt: skip
     hold(app, "plan:gold", w1=3)
@@ -174,13 +174,13 @@ def test_holders_are_shown_with_those_who_wait(shell: Shell, app: Dueline) -> No
         hold(app, limit, w1=1, w2_waits=3)
     data = shell.app("limits", "holders", "host:a", "-o", "json").data
     assert (data["limit"], data["capacity"], data["set"], data["held"]) == ("host:a", 1, False, 1)
-    assert [(one["worker"], one["permits"]) for one in data["holders"]] == [("w1", 1)]
+    assert [(holder["worker"], holder["permits"]) for holder in data["holders"]] == [("w1", 1)]
     (waiter,) = data["waiters"]
     assert (waiter["waiting"], waiter["permits"], waiter["priority"]) == ("w2", 3, 7)
     data = shell.app("limits", "holders", "host", "-o", "json").data
     assert data["held"] == 2
-    assert [one["limit"] for one in data["holders"]] == ["host:a", "host:b"]
-    assert [one["limit"] for one in data["waiters"]] == ["host:a", "host:b"]
+    assert [holder["limit"] for holder in data["holders"]] == ["host:a", "host:b"]
+    assert [waiter["limit"] for waiter in data["waiters"]] == ["host:a", "host:b"]
     assert "w0" not in shell.app("limits", "holders", "host").out
 
 
@@ -192,8 +192,8 @@ def test_jobs_tell_of_their_limits_and_others_show_no_empty_line(
     assert "limits" not in shell.app("jobs", "show", free).out
     app.semaphore("host", capacity=0)
     now_us = app.queues.engine.time.latest_us()
-    one = Presence("w1", ("default",), ("tasks.fetch", "tasks.free"), 4, 0, now_us, now_us, 0)
-    announce(app.store, one, version=bytes(16), beat_every_us=60 * SECOND_US)
+    worker = Presence("w1", ("default",), ("tasks.fetch", "tasks.free"), 4, 0, now_us, now_us, 0)
+    announce(app.store, worker, version=bytes(16), beat_every_us=60 * SECOND_US)
     data = shell.app("jobs", "explain", mine, "-o", "json").data
     assert (data["reason"], data["facts"]["limit"]) == ("limit", "host:a")
     assert "(`dueline limits set host 4`)" in data["sentence"]

@@ -85,7 +85,7 @@ def test_what_is_killed_goes_on_when_it_is_repeated_and_comes_to_each_job_once(
 
     def changed() -> Counter[str]:
         told = attempts(app.store, "many", 1, everything=True)
-        return Counter(one.job for one in told if one.outcome == "changed")
+        return Counter(attempt.job for attempt in told if attempt.outcome == "changed")
 
     process = shell.spawn("--app", "dying:app", *words)
     _, err = process.communicate()

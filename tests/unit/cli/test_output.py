@@ -28,8 +28,8 @@ def on_a_terminal(shell: Shell, *words: str, **environment: str) -> str:
     os.close(theirs)
     shown = b""
     try:
-        while some := os.read(ours, 65536):
-            shown += some
+        while chunk := os.read(ours, 65536):
+            shown += chunk
     except OSError:  # that is how a closed terminal ends
         pass
     os.close(ours)

@@ -18,7 +18,7 @@ def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:
     assert slow.split() == ["slow", "0", "0", "1", "0", "0", "0", "0"]
     assert mute.split()[0] == "mute"
     data = shell.app("queues", "list", "-o", "json").data
-    assert [(one["queue"], one["ready"], one["capped"]) for one in data] == [
+    assert [(queue["queue"], queue["ready"], queue["capped"]) for queue in data] == [
         ("default", 1, False), ("mute", 0, False), ("slow", 0, False),
     ]  # fmt: skip
 
@@ -185,8 +185,8 @@ def test_a_quota_is_set_shown_and_taken_away(shell: Shell) -> None:
     assert answer.code == 5
     assert answer.why == "The queue default may have at most 1 waiting job(s) (it has 1)."
     (entry,) = [
-        one for one in shell.app("queues", "quota", "default", "-o", "json").data
-        if one["quota"] == "queue"
+        quota for quota in shell.app("queues", "quota", "default", "-o", "json").data
+        if quota["quota"] == "queue"
     ]  # fmt: skip
     assert entry["waiting"] == 1
     assert "QUOTA" in shell.app("queues", "show", "default").out.upper()

@@ -23,8 +23,8 @@ def test_a_page_is_what_the_code_says(name: str) -> None:
 
 def test_every_part_is_on_a_page() -> None:
     pages = [path.read_text(encoding="utf-8") for path in sorted(reference.FOLDER.glob("*.md"))]
-    found = re.findall(r"<!-- generated: ([a-z ]+) -->", "".join(pages))
-    assert sorted(found) == sorted(reference.PARTS)
+    parts = re.findall(r"<!-- generated: ([a-z ]+) -->", "".join(pages))
+    assert sorted(parts) == sorted(reference.PARTS)
 
 
 @pytest.mark.long

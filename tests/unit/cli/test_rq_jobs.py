@@ -141,7 +141,9 @@ def test_waiting_and_scheduled_jobs_are_shown_and_moved(
     words = ("--app", "shop:app", "import", "rq", server.url, "--jobs", "-o", "json")
     shown = folder(*words)
     assert shown.code == 0
-    assert [(one["state"], one["task"], one["jobs"], one["verdict"]) for one in shown.data] == [
+    assert [
+        (group["state"], group["task"], group["jobs"], group["verdict"]) for group in shown.data
+    ] == [
         ("waiting", "old.send", 6, "maps"),
         ("scheduled", "old.send", 1, "maps"),
     ]
@@ -176,12 +178,12 @@ def test_what_cannot_be_moved_is_named_and_stays(
     gone = mail.enqueue("old.send", "x")
     redis.delete(f"rq:job:{gone.id}")
     mail.enqueue("old.send", "noted", job_timeout=60, retry=Retry(max=2), meta={"a": 1}, ttl=600)
-    (noted,) = (one for one in moved(server.url, app, apply=False) if one.verdict == "maps")
+    (noted,) = (job for job in moved(server.url, app, apply=False) if job.verdict == "maps")
     assert noted.finding == (
         "@app.task(timeout=) of the task, @app.task(retry=) of the task, without its meta"
     )
-    found = moved(server.url, app)
-    refused = [one.finding for one in found if one.verdict == "refused"]
+    jobs = moved(server.url, app)
+    refused = [job.finding for job in jobs if job.verdict == "refused"]
     for part, finding in zip(
         (
             "Other jobs wait for it", "old.report", "pathlib.", "`to`", "old.Mailer", "method",
@@ -191,7 +193,7 @@ def test_what_cannot_be_moved_is_named_and_stays(
         refused, strict=True,
     ):  # fmt: skip
         assert part in finding, finding
-    assert [(one.verdict, one.task) for one in found if one.verdict != "refused"] == [
+    assert [(job.verdict, job.task) for job in jobs if job.verdict != "refused"] == [
         ("moved", "old.send")
     ]
     assert len(mail) == 11
@@ -207,8 +209,8 @@ def test_no_code_runs_that_a_pickle_names(
             return os.system, (f"touch {tmp_path}/evil",)
 
     Queue("mail", connection=redis).enqueue("old.send", Evil())
-    (found,) = moved(server.url, app)
-    assert "system" in found.finding
+    (job,) = moved(server.url, app)
+    assert "system" in job.finding
     assert not (tmp_path / "evil").exists()
 
 
@@ -267,8 +269,8 @@ def test_what_was_taken_a_day_ago_is_named(
     assert redis.hlen(HELD) == 1
     clock_us = app.store.clock_us
     monkeypatch.setattr(app.store, "clock_us", lambda: clock_us() + HELD_US_MAX)
-    (found,) = moved(server.url, app)
-    assert (found.verdict, "jobs show" in found.finding) == ("unknown", True)
+    (job,) = moved(server.url, app)
+    assert (job.verdict, "jobs show" in job.finding) == ("unknown", True)
     with pytest.raises(ConfigError, match="was interrupted"):
         moved(server.url, Dueline("memory://"))
 

@@ -39,7 +39,7 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:
 def test_its_next_times_are_told(shell: Shell) -> None:
     shell.app("schedules", "add", "s", "tasks.whisper", "--cron", "0 3 1 * *")
     times = shell.app("schedules", "next", "s", "-n", "3", "-o", "json").data
-    assert [one["at"][8:19] for one in times] == ["01T03:00:00"] * 3
+    assert [moment["at"][8:19] for moment in times] == ["01T03:00:00"] * 3
     assert len(shell.app("schedules", "next", "s").out.splitlines()) == 6
 
 

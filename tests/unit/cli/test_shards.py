@@ -16,8 +16,8 @@ def test_a_queue_is_set_while_it_is_in_use_and_keeps_its_old_shards_in_view(shel
     data = shell.app("queues", "set", "default", "--shards", "3", "-o", "json").data
     assert (data["shards"], data["shards_read"], data["lease_s"]) == (3, 7, 120)
     shown = shell.app("shards", "list", "-q", "default", "-o", "json").data
-    assert [one["takes_new"] for one in shown] == [True] * 3 + [False] * 4
-    assert [one["shard"] for one in shown if one["lanes"]] == [0]
+    assert [shard["takes_new"] for shard in shown] == [True] * 3 + [False] * 4
+    assert [shard["shard"] for shard in shown if shard["lanes"]] == [0]
 
 
 def test_tenants_are_given_weights(shell: Shell) -> None:
@@ -45,9 +45,9 @@ def test_the_latest_shard_comes_first_and_idle_ones_are_left_out(shell: Shell) -
     assert (answer.out, answer.err) == ("", "No jobs are ready.\n")
     shell.enqueue("tasks.add", "1")
     shell.enqueue("tasks.sleep", "0", "--after", "1h")
-    (one,) = shell.app("shards", "lag", "-o", "json").data
-    assert (one["queue"], one["shard"], one["lanes"]) == ("default", 0, 1)
-    assert one["lag_s"] >= 0
+    (shard,) = shell.app("shards", "lag", "-o", "json").data
+    assert (shard["queue"], shard["shard"], shard["lanes"]) == ("default", 0, 1)
+    assert shard["lag_s"] >= 0
 
 
 def test_owners_are_told_with_their_epochs_and_whether_they_still_hold_it(shell: Shell) -> None:
@@ -60,12 +60,12 @@ def test_owners_are_told_with_their_epochs_and_whether_they_still_hold_it(shell:
         ttl_us=100 * TTL_US_MIN, time=queues.engine.time, clock=app.clock, ids=Ids(),
     )  # fmt: skip
     assert leases.hold_or_take(MONITOR) == 1
-    (one,) = shell.app("shards", "owners", "-o", "json").data
-    assert (one["holder"], one["epoch"], one["is_held"]) == ("host:1:ab", 1, True)
+    (owner,) = shell.app("shards", "owners", "-o", "json").data
+    assert (owner["holder"], owner["epoch"], owner["is_held"]) == ("host:1:ab", 1, True)
     assert "monitor: host:1:ab, epoch 1" in shell.app("health").out
     leases.release([MONITOR])
-    (one,) = shell.app("shards", "owners", "-o", "json").data
-    assert (one["is_held"], one["until"]) == (False, None)
+    (owner,) = shell.app("shards", "owners", "-o", "json").data
+    assert (owner["is_held"], owner["until"]) == (False, None)
     assert leases.hold_or_take(MONITOR) == 2
     data = shell.app("shards", "release", "monitor", "-o", "json").data
     assert (data["holder"], data["epoch"], data["is_held"]) == ("host:1:ab", 2, False)

@@ -50,17 +50,17 @@ def test_no_stream_is_no_error(shell: Shell) -> None:
 def test_streams_tell_who_reads_them_and_how_far_it_is_behind(shell: Shell, app: Dueline) -> None:
     clicks = app.stream("clicks", shards=2, keep=60)
     clicks.append_many([(number, str(number)) for number in range(10)])
-    one = member(app, "here:1:ab")
-    one.balance()
+    consumer = member(app, "here:1:ab")
+    consumer.balance()
     (listed,) = shell.app("streams", "list", "-o", "json").data
     assert (listed["stream"], listed["shards"], listed["groups"]) == ("clicks", 2, "billing")
     assert listed["keep_s"] == 60
     shown = shell.app("streams", "show", "clicks", "-o", "json").data
     assert [lag["holder"] for lag in shown["lags"]] == ["here:1:ab"] * 2
     assert sum(lag["behind"] for lag in shown["lags"]) == 10
-    batch = one.poll(0)
+    batch = consumer.poll(0)
     assert batch is not None
-    one.commit(batch)
+    consumer.commit(batch)
     lag = shell.app("streams", "show", "clicks", "-o", "json").data["lags"][0]
     assert (lag["behind"], lag["read"]) == (0, len(batch.events))
 
@@ -74,11 +74,11 @@ def test_a_group_and_a_shard_are_paused(shell: Shell, app: Dueline) -> None:
         assert shell.app(*pause, *words).code == 0
     shown = shell.app("streams", "show", "clicks", "-o", "json").data
     assert shown["paused"] == ["group billing", "shard 1"]
-    assert [one["paused"] for one in shown["lags"]] == [True, True]
+    assert [lag["paused"] for lag in shown["lags"]] == [True, True]
     data = shell.app(*resume, "--group", "billing", "-o", "json").data
     assert data["paused"] == ["shard 1"]
     shown = shell.app("streams", "show", "clicks", "-o", "json").data
-    assert [one["paused"] for one in shown["lags"]] == [False, True]
+    assert [lag["paused"] for lag in shown["lags"]] == [False, True]
     assert shell.app(*pause).code == 2
     assert shell.app(*pause, "--group", "nosuch").code == 4
 
@@ -96,7 +96,7 @@ def test_owners_of_a_streams_shards_are_told(shell: Shell, app: Dueline) -> None
     app.stream("clicks", shards=2).append(1)
     member(app, "here:1:ab").balance()
     owners = shell.app("shards", "owners", "-o", "json").data
-    assert [(one["scope"], one["name"], one["holder"]) for one in owners] == [
+    assert [(owner["scope"], owner["name"], owner["holder"]) for owner in owners] == [
         ("stream-leases/clicks/billing", "0", "here:1:ab"),
         ("stream-leases/clicks/billing", "1", "here:1:ab"),
     ]
@@ -112,9 +112,9 @@ def test_a_stuck_member_gives_up_what_is_beyond_its_share(shell: Shell, app: Due
     other.balance()
     assert other.held == []
     freed = shell.app("shards", "rebalance", "clicks/billing", "-o", "json").data
-    assert [one["holder"] for one in freed] == ["stuck", "stuck"]
+    assert [owner["holder"] for owner in freed] == ["stuck", "stuck"]
     other.balance()
-    assert sorted(other.held) == sorted(int(one["name"]) for one in freed)
+    assert sorted(other.held) == sorted(int(owner["name"]) for owner in freed)
     assert shell.app("shards", "rebalance", "clicks/nosuch").code == 4
 
 
@@ -140,7 +140,7 @@ def test_shards_of_a_member_that_is_gone_are_freed(shell: Shell, app: Dueline) -
     member(app, "gone").balance()
     groups.leave(app.queues.engine.store, "clicks", "billing", "gone")
     freed = shell.app("shards", "rebalance", "clicks/billing", "-o", "json").data
-    assert [one["holder"] for one in freed] == ["gone", "gone"]
+    assert [owner["holder"] for owner in freed] == ["gone", "gone"]
 
 
 # What is in a stream
@@ -157,13 +157,17 @@ def test_a_streams_events_are_printed_in_order(shell: Shell, app: Dueline) -> No
     clicks = app.stream("clicks", shards=3)
     events = clicks.append_many([({"n": number}, str(number % 4)) for number in range(12)])
     everything = lines(shell)
-    assert [one["value"] for one in everything] == [event.value for event in clicks.read()]
-    assert {one["id"] for one in everything} == {event.id for event in events}
-    assert [one["value"] for one in lines(shell, "--key", "1")] == [{"n": 1}, {"n": 5}, {"n": 9}]
+    assert [event["value"] for event in everything] == [event.value for event in clicks.read()]
+    assert {event["id"] for event in everything} == {event.id for event in events}
+    assert [event["value"] for event in lines(shell, "--key", "1")] == [
+        {"n": 1},
+        {"n": 5},
+        {"n": 9},
+    ]
     (shard,) = {event.shard for event in events if event.key == "2"}
     only = lines(shell, "--shard", str(shard))
-    assert {one["shard"] for one in only} == {shard}
-    assert {1, 2} & {one["shard"] for one in everything}
+    assert {event["shard"] for event in only} == {shard}
+    assert {1, 2} & {event["shard"] for event in everything}
     assert lines(shell, "--limit", "5") == everything[:5]
     table = shell.app("streams", "read", "clicks", "--limit", "1").out.splitlines()
     assert table[0].split() == ["AT", "SHARD", "KEY", "POSITION", "VALUE"]
@@ -222,15 +226,15 @@ def test_a_stream_is_followed_over_a_cut(shell: Shell, app: Dueline) -> None:
 
 def handled(app: Dueline, name: str) -> list[object]:
     """Have a member of `billing` handle all there is, and go."""
-    one = member(app, name)
-    one.balance()
-    found: list[object] = []
-    for shard in one.held:
-        while (batch := one.poll(shard)) is not None:
-            found += [event.value for event in batch.events]
-            one.commit(batch)
-    one.leave()
-    return found
+    consumer = member(app, name)
+    consumer.balance()
+    values: list[object] = []
+    for shard in consumer.held:
+        while (batch := consumer.poll(shard)) is not None:
+            values += [event.value for event in batch.events]
+            consumer.commit(batch)
+    consumer.leave()
+    return values
 
 
 def test_groups_are_shown_with_members_places_and_lags(shell: Shell, app: Dueline) -> None:
@@ -240,11 +244,11 @@ def test_groups_are_shown_with_members_places_and_lags(shell: Shell, app: Duelin
     told = shell.app("streams", "groups", "clicks")
     assert (told.code, told.out) == (0, "stream  clicks\n")
     assert "No groups." in told.err
-    one = member(app, "here:1:ab")
-    one.balance()
-    batch = one.poll(1)
+    consumer = member(app, "here:1:ab")
+    consumer.balance()
+    batch = consumer.poll(1)
     assert batch is not None
-    one.commit(batch)
+    consumer.commit(batch)
     data = shell.app("streams", "groups", "clicks", "-o", "json").data
     (group,), (there,), shards = data["groups"], data["members"], data["shards"]
     assert (group["group"], group["members"], group["parked"]) == ("billing", 1, 0)
@@ -261,16 +265,16 @@ def test_groups_are_shown_with_members_places_and_lags(shell: Shell, app: Duelin
 def test_parked_events_are_listed_and_handled_again(shell: Shell, app: Dueline) -> None:
     # T14
     orders = app.stream("clicks", shards=1)
-    one = member(app, "here:1:ab", park_after=1)
-    one.balance()
+    consumer = member(app, "here:1:ab", park_after=1)
+    consumer.balance()
     assert shell.app("streams", "parked", "clicks", "--group", "billing").err == (
         "No parked events.\n"
     )
     for value, key in (("bad", "7 é"), ("worse", None)):
         orders.append(value, key=key)
-        batch = one.poll(0)
+        batch = consumer.poll(0)
         assert batch is not None
-        one.fail(batch)
+        consumer.fail(batch)
     first, second = orders.read()
     group = ("clicks", "--group", "billing")
     data = shell.app("streams", "parked", *group, "-o", "json").data
@@ -290,12 +294,12 @@ def test_parked_events_are_listed_and_handled_again(shell: Shell, app: Dueline) 
     assert shell.app("streams", "unpark", *group, "--all", "-o", "json").data["keys"] == 2
     again = []
     for _ in range(10):
-        batch = one.poll(0)
+        batch = consumer.poll(0)
         if batch is None:
-            one.balance()
+            consumer.balance()
         else:
             again += [event.value for event in batch.events]
-            one.commit(batch)
+            consumer.commit(batch)
     assert sorted(again) == ["bad", "worse"]
     assert orders.parked("billing") == []
 
@@ -307,12 +311,12 @@ def test_a_group_goes_on_where_its_operator_says(shell: Shell, app: Dueline) -> 
     assert handled(app, "second") == []
     seek = ("streams", "seek", "clicks", "--group", "billing", "--to")
     moved = shell.app(*seek, "oldest", "-o", "json").data
-    assert [one["shard"] for one in moved] == [0, 1]
-    assert sum(one["behind"] for one in moved) == 6
+    assert [shard["shard"] for shard in moved] == [0, 1]
+    assert sum(shard["behind"] for shard in moved) == 6
     assert sorted(map(str, handled(app, "third"))) == list("012345")
     assert shell.app(*seek, "1h").code == 0
     moved = shell.app(*seek, "newest", "-o", "json").data
-    assert sum(one["behind"] for one in moved) == 0
+    assert sum(shard["behind"] for shard in moved) == 0
     assert handled(app, "fourth") == []
     assert shell.app(*seek, "soon").code == 2
     assert shell.app(*seek, "2099-01-01T00:00:00Z").code == 2
@@ -322,8 +326,8 @@ def test_a_group_goes_on_where_its_operator_says(shell: Shell, app: Dueline) -> 
 
 def test_a_group_is_not_moved_under_its_members(shell: Shell, app: Dueline) -> None:
     app.stream("clicks", shards=2).append(1)
-    one = member(app, "here:1:ab")
-    one.balance()
+    consumer = member(app, "here:1:ab")
+    consumer.balance()
     answer = shell.app("streams", "seek", "clicks", "--group", "billing", "--to", "oldest")
     assert answer.code == 5
     assert "here:1:ab" in answer.why

@@ -35,7 +35,10 @@ def test_topics_show_subscribers_and_how_far_they_are_behind(shell: Shell, app: 
     app.publish("user.created", 1)
     app.publish("user.deleted", 2)
     listed = shell.app("topics", "list", "-o", "json").data
-    assert [(one["subscriber"], one["pattern"], one["behind"]) for one in listed] == [
+    assert [
+        (subscriber["subscriber"], subscriber["pattern"], subscriber["behind"])
+        for subscriber in listed
+    ] == [
         ("billing", "order.**", 0),
         ("task shop.welcome", "user.created", 1),
     ]
@@ -83,7 +86,7 @@ def test_an_event_is_explained_by_its_id_and_position(shell: Shell, app: Dueline
         assert (told["id"], told["topic"], told["headers"]) == (
             event.id, "user.created", {"by": "ann"},
         )  # fmt: skip
-        assert [(one["group"], one["reason"], one["job"]) for one in told["groups"]] == [
+        assert [(group["group"], group["reason"], group["job"]) for group in told["groups"]] == [
             ("billing", "never", None),
             ("task shop.welcome", "no worker", None),
         ]

@@ -24,10 +24,10 @@ def test_live_workers_are_listed(shell: Shell) -> None:
         while not data:
             assert time.monotonic() < give_up
             data = shell.app("workers", "list", "-o", "json").data
-        (one,) = data
-        assert f":{worker.pid}:" in str(one["worker"])
-        assert (one["queues"], one["slots"], one["version"]) == (["default"], 3, VERSION)
-        assert isinstance(one["clock_offset_s"], float)
+        (shown,) = data
+        assert f":{worker.pid}:" in str(shown["worker"])
+        assert (shown["queues"], shown["slots"], shown["version"]) == (["default"], 3, VERSION)
+        assert isinstance(shown["clock_offset_s"], float)
         heads = shell.app("workers", "list").out.splitlines()[0].split()
         assert heads == [
             *("WORKER", "QUEUES", "HELD", "RUNNING", "SLOTS", "LOST", "STATE"),
@@ -58,7 +58,7 @@ def test_stats_have_numbers_and_rates(shell: Shell) -> None:
     assert (data["ended"], data["done"], data["failed"]) == (4, 3, 1)
     assert data["done_per_second"] == round(3 / data["span_s"], 2)
     assert 0 <= data["late_p50_s"] <= data["late_p99_s"]
-    (default,) = [one for one in data["queues"] if one["queue"] == "default"]
+    (default,) = [queue for queue in data["queues"] if queue["queue"] == "default"]
     assert (default["scheduled"], default["dead"]) == (1, 1)
     out = shell.app("stats").out
     assert "done per second" in out
@@ -100,7 +100,7 @@ def test_health_is_a_line_and_a_code(shell: Shell) -> None:
     assert shell.app("health", "--max-age", "1h").code == 6
     data = shell.app("health", "--ready", "-o", "json").data
     assert data["healthy"] is False
-    assert [one["verdict"] for one in data["checks"]] == ["good", "good", "bad"]
+    assert [check["verdict"] for check in data["checks"]] == ["good", "good", "bad"]
     shell.app("queues", "pause", "default")
     assert shell.app("health", "--ready").code == 0
 

@@ -21,9 +21,9 @@ def test_it_serves_a_store_that_only_this_machine_reads(shell: Shell, tmp_path: 
     line = [sys.executable, "-m", "dueline", "--store", "sqlite:///jobs.db", "web", "--port", "0"]
     with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())
-        assert found
-        page = httpx.get(f"{found[0]}jobs")
+        match = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())
+        assert match
+        page = httpx.get(f"{match[0]}jobs")
         assert page.status_code == 200
         assert job_id in page.text
         assert "Cancel…" not in page.text

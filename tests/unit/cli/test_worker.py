@@ -99,7 +99,7 @@ def test_an_app_in_a_file_of_another_folder_has_child_processes_too(shell: Shell
     _, err = worker.communicate(timeout=WAIT_S)
     assert (worker.returncode, problems(err)) == (0, [])
     done = shell("--app", place, "jobs", "list", "--state", "done", "-o", "json").data
-    assert [one["id"] for one in done] == [job.out.strip()]
+    assert [ended["id"] for ended in done] == [job.out.strip()]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_live_worker_is_seen(shell: Shell) -> None:
             answer = shell.app("jobs", "explain", job_id, "-o", "json")
             reason = answer.data["reason"]
         assert "It is running: attempt 1, in worker " in shell.app("jobs", "explain", job_id).out
-        (one,) = shell.app("queues", "show", "slow", "-o", "json").data["live_workers"]
-        assert f":{worker.pid}:" in one["worker"]
+        (live,) = shell.app("queues", "show", "slow", "-o", "json").data["live_workers"]
+        assert f":{worker.pid}:" in live["worker"]
         assert f":{worker.pid}:" in shell.app("doctor").out
     finally:
         worker.terminate()

@@ -51,17 +51,17 @@ def log_of(shell: Shell, *words: str) -> list[str]:
 def test_json_names_the_job_of_each_record_also_in_child_processes(shop: Shell) -> None:
     (job,) = shop.ids()
     words = ("--log-format", "json", "--log-level", "debug", "--processes", "1")
-    found = [json.loads(line) for line in log_of(shop, *words)]
-    own = [one for one in found if one["logger"] == "shop"]
+    lines = [json.loads(line) for line in log_of(shop, *words)]
+    own = [line for line in lines if line["logger"] == "shop"]
     about = {"job": job, "task": "shop.send", "attempt": 1}
-    assert [one["message"] for one in own] == [
+    assert [line["message"] for line in own] == [
         "sending to ann", "a detail", "it failed\nINFO forged",
     ]  # fmt: skip
-    for one in own:
-        assert about.items() <= one.items()
+    for line in own:
+        assert about.items() <= line.items()
     assert (own[0]["order"], own[0]["level"]) == (7, "INFO")
     assert own[2]["exception"].endswith("ValueError: no")
-    (end,) = [one for one in found if one.get("outcome") == "done"]
+    (end,) = [line for line in lines if line.get("outcome") == "done"]
     assert (about | {"queue": "default"}).items() <= end.items()
 
 
@@ -172,25 +172,25 @@ def test_a_handler_that_disables_existing_loggers_silences_the_worker_for_a_mome
 
 def test_what_an_application_sets_on_purpose_stays() -> None:
     """Of every logger of dueline: consumers, the dashboard, maintenance, stores."""
-    names = [one for one in logging.root.manager.loggerDict if f"{one}.".startswith("dueline.")]
+    names = [name for name in logging.root.manager.loggerDict if f"{name}.".startswith("dueline.")]
     loggers = [logging.getLogger(name) for name in names]
     other = logging.getLogger("due.line")
-    before = [(one.level, one.propagate) for one in loggers]
+    before = [(logger.level, logger.propagate) for logger in loggers]
     try:
-        for one in (*loggers, other):
-            one.disabled = True
-            one.setLevel(logging.CRITICAL)
-            one.propagate = False
+        for logger in (*loggers, other):
+            logger.disabled = True
+            logger.setLevel(logging.CRITICAL)
+            logger.propagate = False
         enable_loggers()
         assert len(names) > 3
-        assert {(one.disabled, one.level, one.propagate) for one in loggers} == {
+        assert {(logger.disabled, logger.level, logger.propagate) for logger in loggers} == {
             (False, logging.CRITICAL, False)
         }
         assert other.disabled
     finally:
-        for one, (level, propagate) in zip(loggers, before, strict=True):
-            one.setLevel(level)
-            one.propagate = propagate
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+            logger.propagate = propagate
 
 
 def test_consumers_dashboards_and_maintenance_enable_loggers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def test_a_worker_is_quieted_resumed_pinged_and_stopped(shell: Shell) -> None:
         name = worker["worker"]
         assert shell.app("workers", "stop", "--all").code == 5  # without a yes
         quiet = shell.app("workers", "quiet", name[:-3], "--yes", "-o", "json")
-        assert [(one["worker"], one["answer"]) for one in quiet.data] == [(name, "quiet")]
+        assert [(worker["worker"], worker["answer"]) for worker in quiet.data] == [(name, "quiet")]
         job_id = shell.enqueue("tasks.add", "1")
         (pinged,) = shell.app("workers", "ping", "--all", "-o", "json").data
         assert (pinged["answer"], pinged["running"], pinged["jobs"]) == ("quiet", 0, [])

@@ -217,8 +217,8 @@ def test_a_request_reaches_the_claim_that_holds(queues: Queues, clock: HandClock
     with pytest.MonkeyPatch.context() as patch:
         just_before("ask", meanwhile, patch)
         assert not queues.cancel(job.id)
-    found = cancel_requests.of_worker(queues.engine.store, "second")
-    assert [claim.fence for claim in found] == [2]
+    claims = cancel_requests.of_worker(queues.engine.store, "second")
+    assert [claim.fence for claim in claims] == [2]
 
 
 @pytest.mark.parametrize("then", ["ends", "is claimed again", "waits again"])

@@ -42,10 +42,10 @@ def order(world: World, *names: str) -> list[JobId]:
     """Claim all that is due, one by one, as a worker with one slot does."""
     claimer = Claimer(world.queues.engine, names, "w1", lease_us=3600 * SECOND_US)
     claimer.refresh()
-    found: list[JobId] = []
+    job_ids: list[JobId] = []
     while taken := claimer.claim(1, {}):
-        found += [one.job.id for one in taken]
-    return found
+        job_ids += [claimed.job.id for claimed in taken]
+    return job_ids
 
 
 @given(strategies.lists(PUTS, min_size=1, max_size=12), strategies.sampled_from([0, 1]))
@@ -57,14 +57,14 @@ def test_the_next_jobs_are_those_that_are_claimed(puts: list[Put], aging_s: int)
         world.clock.advance(after_s)
         world.put(priority=priority)
     world.clock.advance(0.05)
-    said = [one.id for one in next_jobs(world.queues.engine, "q", world.now_us, limit=100)]
+    said = [job.id for job in next_jobs(world.queues.engine, "q", world.now_us, limit=100)]
     assert next_jobs(world.queues.engine, "q", world.now_us, limit=1)[0].id == said[0]
     assert said == order(world, "q")
 
 
 def check_all(world: World, job_ids: list[JobId], *names: str) -> None:
     """Compare what is said of each job with the order in which they are claimed."""
-    said = {one: ahead_of(world, one, *names) for one in job_ids}
+    said = {job_id: ahead_of(world, job_id, *names) for job_id in job_ids}
     claimed = order(world, *names)
     assert sorted(claimed) == sorted(job_ids)
     for place, job_id in enumerate(claimed):
@@ -97,9 +97,9 @@ def test_tenants_take_turns_by_their_weights(tmp_path: Path) -> None:
     for _ in range(20):
         world.put(tenant="big")
     mine = [world.put(tenant="small") for _ in range(3)]
-    assert [ahead_of(world, one).jobs for one in mine] == [1, 3, 5]
+    assert [ahead_of(world, job_id).jobs for job_id in mine] == [1, 3, 5]
     world.queues.engine.catalog.configure("q", weights=(("big", 3),))
-    assert [ahead_of(world, one).jobs for one in mine] == [1, 5, 9]
+    assert [ahead_of(world, job_id).jobs for job_id in mine] == [1, 5, 9]
     assert ahead_of(world, mine[0]).has_turns
 
 
@@ -117,7 +117,7 @@ def test_functions_that_have_begun_take_turns(tmp_path: Path) -> None:
     world.clock.advance(0.05)
     assert ahead_of(world, ids[0])[:3] == ({"q": 1}, False, True)
     assert ahead_of(world, ids[5]).jobs == 5
-    said = [one.id for one in next_jobs(world.queues.engine, "q", world.now_us, limit=9)]
+    said = [job.id for job in next_jobs(world.queues.engine, "q", world.now_us, limit=9)]
     assert said == order(world, "q")
     world.store.close()
 
@@ -126,7 +126,7 @@ def test_jobs_behind_a_job_are_not_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(claim_order, "_PAGE", 2)
     monkeypatch.setattr(claim_order, "AHEAD_MAX", 4)
     world = world_on("memory", tmp_path)
-    told = [ahead_of(world, one) for one in [world.put() for _ in range(9)]]
+    told = [ahead_of(world, job_id) for job_id in [world.put() for _ in range(9)]]
     assert [(ahead.jobs, ahead.is_capped) for ahead in told[:2]] == [(0, False), (1, False)]
     assert told[8].is_capped
 

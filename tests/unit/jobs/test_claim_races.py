@@ -34,17 +34,17 @@ def test_two_claimers_hold_each_job_once() -> None:
 
 def test_who_claims_a_job_that_is_being_carried_completes_the_carry() -> None:
     for number in range(1, STEPS_MAX):
-        stage, one, two = stage_of()
+        stage, first, second = stage_of()
         (row,) = stage.rows()
         there = row.lane._replace(priority=5)
-        move = Move(row, row.at_us, one.engine.ids.token(), row.lane.bucket, 0, 0, to=there)
+        move = Move(row, row.at_us, first.engine.ids.token(), row.lane.bucket, 0, 0, to=there)
         stage.stop_at = frozenset({stage.steps + number})
         with suppress(Stopped):
-            assert list(one.engine.store.settle([move])) == [True]
+            assert list(first.engine.store.settle([move])) == [True]
         is_through = stage.steps < max(stage.stop_at)
         stage.stop_at = frozenset()
-        found = claim_all(two, row.lane) + claim_all(two, there)
-        assert [job.id for job in found] == [JOB]
+        jobs = claim_all(second, row.lane) + claim_all(second, there)
+        assert [job.id for job in jobs] == [JOB]
         assert len(stage.rows()) == 1
         assert claim_all(stage.queues(), row.lane, there) == []
         if is_through:
@@ -56,8 +56,8 @@ def test_a_late_extension_or_the_next_claimer_has_the_job_but_never_both() -> No
     winners = set()
 
     def lead(turns: Turns) -> None:
-        stage, one, two = stage_of()
-        (job,) = claim_all(one)
+        stage, first, second = stage_of()
+        (job,) = claim_all(first)
         stage.clock.advance(us=AFTER_LEASES_US)
         until_us = stage.clock.wall_us() + LEASE_US
         stage.turns = turns
@@ -65,13 +65,13 @@ def test_a_late_extension_or_the_next_claimer_has_the_job_but_never_both() -> No
         taken: list[Job] = []
         turns.run(
             [
-                lambda: extended.extend(one.engine.store.settle([Extend(job, until_us)])),
-                lambda: taken.extend(claim_all(two)),
+                lambda: extended.extend(first.engine.store.settle([Extend(job, until_us)])),
+                lambda: taken.extend(claim_all(second)),
             ]
         )
         stage.turns = None
         (row,) = stage.rows()
-        assert [row.token] == [one.token for one in taken or [job]]
+        assert [row.token] == [holder.token for holder in taken or [job]]
         assert extended == [not taken]
         winners.add(len(taken))
 
@@ -83,17 +83,17 @@ def test_a_job_is_claimed_or_carried_first_and_is_one_job_either_way() -> None:
     ways = set()
 
     def lead(turns: Turns) -> None:
-        stage, one, two = stage_of()
+        stage, first, second = stage_of()
         (row,) = stage.rows()
         there = row.lane._replace(priority=5)
-        move = Move(row, row.at_us, one.engine.ids.token(), row.lane.bucket, 0, 0, to=there)
+        move = Move(row, row.at_us, first.engine.ids.token(), row.lane.bucket, 0, 0, to=there)
         stage.turns = turns
         carried: list[bool] = []
         taken: list[Job] = []
         turns.run(
             [
-                lambda: carried.extend(one.engine.store.settle([move])),
-                lambda: taken.extend(claim_all(two, row.lane)),
+                lambda: carried.extend(first.engine.store.settle([move])),
+                lambda: taken.extend(claim_all(second, row.lane)),
             ]
         )
         stage.turns = None

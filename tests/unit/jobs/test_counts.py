@@ -75,7 +75,7 @@ def test_a_healthy_store_is_good_all_over(world: World) -> None:
     assert set(verdicts(report).values()) == {"good"}
     assert not report.is_bad()
     assert report.store["store"] in ("memory", "sqlite")
-    assert [one.worker for one in report.workers] == ["w1"]
+    assert [presence.worker for presence in report.workers] == ["w1"]
 
 
 def test_a_queue_that_nobody_serves_is_a_warning(world: World) -> None:
@@ -104,7 +104,7 @@ def test_this_machine_s_clock_is_compared_with_the_store_s(world: World) -> None
     assert (bad.name, bad.finding) == ("clock of this machine", "45s ahead of the store's")
     world.clock.jump(-50)
     finding = next(
-        one.finding for one in examine(world.queues.engine).checks if "clock" in one.name
+        check.finding for check in examine(world.queues.engine).checks if "clock" in check.name
     )
     assert finding == "5s behind the store's"
 

@@ -45,18 +45,18 @@ def test_an_earlier_deadline_is_a_larger_priority_and_can_be_read_off_it() -> No
     # T6
     chance = random.Random(1)
     deadlines = [NOW_US + chance.randrange(60 * 365 * 86_400 * SECOND_US) for _ in range(500)]
-    for one, other in pairwise(deadlines):
-        if one // SECOND_US < other // SECOND_US:
-            assert priority_of(one) > priority_of(other)
-        assert 0 <= (deadline_of(priority_of(one)) or 0) - one < SECOND_US
-        assert PRIORITY_MIN <= priority_of(one) <= LARGEST
+    for deadline, other in pairwise(deadlines):
+        if deadline // SECOND_US < other // SECOND_US:
+            assert priority_of(deadline) > priority_of(other)
+        assert 0 <= (deadline_of(priority_of(deadline)) or 0) - deadline < SECOND_US
+        assert PRIORITY_MIN <= priority_of(deadline) <= LARGEST
 
 
 def test_a_deadline_beyond_all_bounds_is_the_first_or_the_last() -> None:
     assert priority_of(0) == LARGEST
     assert priority_of(NOW_US * 10) == PRIORITY_MIN
     assert deadline_of(LARGEST) == (EPOCH_S - LARGEST) * SECOND_US
-    assert [deadline_of(one) for one in (0, LARGEST + 1, PRIORITY_MAX)] == [None] * 3
+    assert [deadline_of(priority) for priority in (0, LARGEST + 1, PRIORITY_MAX)] == [None] * 3
 
 
 def test_lateness_counts_from_the_deadline() -> None:

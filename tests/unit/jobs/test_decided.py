@@ -13,11 +13,11 @@ from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
 
 def decided(state: FinalState) -> Stage:
     """Set a stage whose job has an outcome that nobody saw through."""
-    stage, one, _ = stage_of()
-    (job,) = claim_all(one)
+    stage, queues, _ = stage_of()
+    (job,) = claim_all(queues)
     stage.stop_at = frozenset({stage.steps + 2})
     with suppress(Stopped):
-        finish_as(one, job, state, "first")
+        finish_as(queues, job, state, "first")
     stage.stop_at = frozenset()
     (row,) = stage.rows()
     assert row.outcome
@@ -50,11 +50,11 @@ def test_running_rows_again_leaves_an_outcome_alone() -> None:
 
 
 def test_what_is_decided_is_not_called_lost_when_its_effects_fail() -> None:
-    stage, one, _ = stage_of()
-    (job,) = claim_all(one)
+    stage, queues, _ = stage_of()
+    (job,) = claim_all(queues)
     stage.failing = {"commit": 1}
-    assert finish_as(one, job, "done", "first")
-    assert one.find(JOB).status == "done"
+    assert finish_as(queues, job, "done", "first")
+    assert queues.find(JOB).status == "done"
     assert check_one_end(stage).value == '"first"'
 
 

@@ -178,7 +178,7 @@ def test_decisions_about_one_partition_are_one_write(scene: Scene) -> None:
 def test_a_write_holds_a_limited_number_of_bytes(scene: Scene) -> None:
     large = Put("", OPEN, bytes(10_000), expect=NO_VERSION)
     writes = [Commit("p", (large._replace(key=f"key {number}"),)) for number in range(9)]
-    assert decide(scene.store(), [Decision(one, Group()) for one in writes]) == [True] * 9
+    assert decide(scene.store(), [Decision(write, Group()) for write in writes]) == [True] * 9
     assert scene.names == ["commit"] * 3
 
 
@@ -198,8 +198,8 @@ def test_a_process_that_stops_anywhere_leaves_nothing_or_all_of_it() -> None:
         try:
             decide(scene.failing(number, Stopped()), [carrying()])
         except Stopped:
-            found = contents(scene.store())
-            assert found == NOTHING or found[2] == [Record("key 1", OPEN, b"open")]
+            stored = contents(scene.store())
+            assert stored == NOTHING or stored[2] == [Record("key 1", OPEN, b"open")]
             finish(scene.store())
             assert contents(scene.store()) == APPLIED
         else:
@@ -254,7 +254,7 @@ def test_two_complete_one_record_in_any_order() -> None:
         done: list[Completion] = []
         act = lambda: done.append(complete(scene.store(turns.step), carrying(), age_us=0))  # noqa: E731
         turns.run([act, act])
-        assert sorted(one.name for one in done) == ["ELSEWHERE", "HERE"]
+        assert sorted(completion.name for completion in done) == ["ELSEWHERE", "HERE"]
         assert contents(scene.store()) == APPLIED
 
     assert every_order(lead, switches_max=3) > 10

@@ -32,6 +32,6 @@ def test_events_of_single_and_bulk_calls_have_the_arguments(url: str, tmp_path: 
         events += reader.read()
         app.clock.sleep(0.05)
     app.close()
-    assert all(isinstance(one, EnqueuedEvent) for one in events)
-    found = {(one.payload, one.size, one.codec) for one in events}  # type: ignore[attr-defined]
-    assert found == {(b"[1]", 3, 0), (b"[2]", 3, 0), (b"[3]", 3, 0)}
+    assert all(isinstance(event, EnqueuedEvent) for event in events)
+    payloads = {(event.payload, event.size, event.codec) for event in events}  # type: ignore[attr-defined]
+    assert payloads == {(b"[1]", 3, 0), (b"[2]", 3, 0), (b"[3]", 3, 0)}

@@ -48,7 +48,7 @@ def test_the_traceback_lies_with_the_dead_job(app: Dueline, deliver: str) -> Non
             job.result(timeout=0)
         assert failed.value.message == f"The job {job.id} is dead: {error}"
         attempts = attempts_of(app.queues.engine, row.id, "default", limit=9).attempts
-        assert [one.error for one in attempts] == [error]
+        assert [attempt.error for attempt in attempts] == [error]
 
 
 def test_what_is_kept_is_the_end_within_the_bound() -> None:
@@ -94,7 +94,11 @@ def test_redriving_keeps_history(app: Dueline, by: str) -> None:
         app.run_worker(burst=True)
         assert job.status == outcome
     past = attempts_of(app.queues.engine, job_id, "default", limit=9).attempts
-    told = [(one.outcome, one.error, one.fence) for one in reversed(past) if one.worker]
+    told = [
+        (attempt.outcome, attempt.error, attempt.fence)
+        for attempt in reversed(past)
+        if attempt.worker
+    ]
     assert told == [
         ("retried", "ValueError: ill", 1),
         ("dead", "ValueError: ill", 2),

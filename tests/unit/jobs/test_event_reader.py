@@ -43,7 +43,7 @@ def enqueue(app: Dueline, clock: HandClock, queue: str, count: int) -> list[str]
 
 
 def jobs_of(events: list[Attempt]) -> list[str]:
-    return [one.job for one in events]
+    return [event.job for event in events]
 
 
 def test_a_reader_continues_exactly_after_its_cursor(
@@ -54,10 +54,10 @@ def test_a_reader_continues_exactly_after_its_cursor(
     jobs = [job for _ in range(24) for job in enqueue(app, clock, "default", 2)]
     jobs += enqueue(app, clock, "mail", 9)
     clock.advance(1)
-    reader, found = app.events(), list[str]()
+    reader, job_ids = app.events(), list[str]()
     reads = 0
-    while some := reader.read():
-        found += jobs_of(some)
+    while page := reader.read():
+        job_ids += jobs_of(page)
         reader = app.events(cursor=reader.cursor)
         reads += 1
         if reads == 2:  # new ones, and a new queue, between two readers
@@ -67,8 +67,8 @@ def test_a_reader_continues_exactly_after_its_cursor(
             jobs += enqueue(app, clock, "later", 2)
             clock.advance(1)
     assert reads > 4
-    assert len(found) == len(set(found))
-    assert set(found) >= set(jobs) - set(jobs[-6:-2])
+    assert len(job_ids) == len(set(job_ids))
+    assert set(job_ids) >= set(jobs) - set(jobs[-6:-2])
     assert app.events(cursor=reader.cursor).read() == []
 
 
@@ -78,10 +78,10 @@ def test_events_come_in_order_across_shards_and_pages(
     monkeypatch.setattr(event_reader, "PAGE", 2)
     jobs = enqueue(app, clock, "default", 12)
     clock.advance(1)
-    reader, found = app.events("default"), list[Attempt]()
-    while some := reader.read():
-        found += some
-    assert jobs_of(found) == jobs
+    reader, events = app.events("default"), list[Attempt]()
+    while page := reader.read():
+        events += page
+    assert jobs_of(events) == jobs
 
 
 def test_an_event_that_is_recorded_twice_is_returned_once(app: Dueline, clock: HandClock) -> None:

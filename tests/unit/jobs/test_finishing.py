@@ -56,7 +56,7 @@ def assert_ended(queues: Queues, job: Job, state: FinalState) -> None:
     assert queues.find(job.id).status == state
     assert list(queues.engine.jobs_of("default")) == []
     assert len(list(queues.engine.jobs_of("default!dead"))) == (state == "dead")
-    assert [one.outcome for one in attempts(queues.engine.store, "default", 1)] == [state]
+    assert [attempt.outcome for attempt in attempts(queues.engine.store, "default", 1)] == [state]
 
 
 @pytest.mark.parametrize("state", ["done", "dead", "cancelled"])
@@ -126,9 +126,9 @@ def test_an_outcome_that_is_stored_is_what_people_see(
     assert finish(store, [end_of(queues, job, "done", ended_us=ended_us)]) == [True]
     row = row_in(queues.engine.store, job.id)
     assert row.at_us == max(NOW_US + LEASE_US, ended_us + OUTCOME_LEASE_US)
-    found = queues.find(job.id)
-    assert (found.status, found.row) == ("done", None)
-    assert found.outcome == Outcome("done", ended_us, value="7")
+    view = queues.find(job.id)
+    assert (view.status, view.row) == ("done", None)
+    assert view.outcome == Outcome("done", ended_us, value="7")
 
 
 def test_a_dead_job_lies_at_the_time_of_its_death_as_its_last_attempt_left_it(

@@ -9,7 +9,7 @@ from dueline.log import trimming
 
 def fill(store: Store, *at_us: int, shard: int = 0) -> list[Row]:
     """Append a row at each instant."""
-    rows = [Row("log", shard, one, b"%016d" % number, b"{}") for number, one in enumerate(at_us)]
+    rows = [Row("log", shard, us, b"%016d" % number, b"{}") for number, us in enumerate(at_us)]
     store.append(rows)
     return rows
 

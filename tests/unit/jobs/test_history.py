@@ -80,9 +80,11 @@ def unplaced(rows: Iterable[Row]) -> list[Row]:
 def test_rows_of_many_that_are_done_stand_for_those_of_each(jobs: list[Job]) -> None:
     done = done_of(jobs)
     rows = rows_of_ended(done)
-    assert unplaced(one for row in rows for one in unbundled(row)) == unplaced(rows_of_each(done))
+    assert unplaced(single for row in rows for single in unbundled(row)) == unplaced(
+        rows_of_each(done)
+    )
     assert sum(map(size_of, rows)) == len(jobs)
-    ends = {one.job.id.hex(): one.ended_us for one in done}
+    ends = {ended.job.id.hex(): ended.ended_us for ended in done}
     for row in rows:
         assert row.at_us == max(ends[told.job] for _, told in attempts_in(row))
 
@@ -100,10 +102,10 @@ def test_a_bundle_tells_what_each_of_its_attempts_would() -> None:
     assert list(map(size_of, rows)) == [ATTEMPTS_MAX, ATTEMPTS_MAX, 1]
     assert [is_bundle(row) for row in rows] == [True, True, True]
     assert [row.body.count(b"tests.task") for row in rows] == [1, 1, 1]
-    found = [one for row in rows for one in unbundled(row)]
-    assert unplaced(found) == unplaced(rows_of_each(done))
-    assert {one.at_us for one in found[:ATTEMPTS_MAX]} == {NOW_US + ATTEMPTS_MAX + 2}
-    assert sum(len(row.body) for row in rows) < sum(len(row.body) for row in found) / 2
+    singles = [single for row in rows for single in unbundled(row)]
+    assert unplaced(singles) == unplaced(rows_of_each(done))
+    assert {single.at_us for single in singles[:ATTEMPTS_MAX]} == {NOW_US + ATTEMPTS_MAX + 2}
+    assert sum(len(row.body) for row in rows) < sum(len(row.body) for row in singles) / 2
 
 
 def test_attempts_of_one_shard_share_a_row() -> None:
@@ -131,13 +133,13 @@ def test_attempts_of_bundles_are_read_like_others_and_once(store: Store) -> None
     done = done_of(jobs)
     store.append([*rows_of_ended(done[:25]), *rows_of_each(done[25:])])
     follower = Follower(store, since_us=NOW_US - 1)
-    assert [one.job for one in follower.read({"mail": 1})] == [job.id.hex() for job in jobs]
+    assert [attempt.job for attempt in follower.read({"mail": 1})] == [job.id.hex() for job in jobs]
     late = row_of(died(jobs[3]), jobs[3])
     store.append([late])
     assert follower.read({"mail": 1}) == []
-    found = list(attempts(store, "mail", 1))
-    assert sorted(one.job for one in found) == sorted(job.id.hex() for job in jobs)
-    assert {one.outcome for one in found} == {"done"}
+    past = list(attempts(store, "mail", 1))
+    assert sorted(attempt.job for attempt in past) == sorted(job.id.hex() for job in jobs)
+    assert {attempt.outcome for attempt in past} == {"done"}
 
 
 def test_a_follower_returns_attempts_in_the_order_of_their_ends(store: Store) -> None:
@@ -147,8 +149,8 @@ def test_a_follower_returns_attempts_in_the_order_of_their_ends(store: Store) ->
         for job in [claimed(end)]
     ]
     store.append(rows[::-1])
-    found = Follower(store, since_us=NOW_US - 1).read({"a": 2, "b": 2})
-    assert [one.ended_us - NOW_US for one in found] == list(range(12))
+    past = Follower(store, since_us=NOW_US - 1).read({"a": 2, "b": 2})
+    assert [attempt.ended_us - NOW_US for attempt in past] == list(range(12))
 
 
 def test_the_attempt_of_a_dead_worker_ends_with_its_lease() -> None:
@@ -180,9 +182,9 @@ def test_attempts_are_read_shard_by_shard_in_the_order_of_their_ends(store: Stor
         store.append([row_of(ended(job, NOW_US + 5000 - n), job) for n, job in enumerate(jobs)])
     other = claimed()._replace(lane=Lane("other", 0, 5, 0, ""))
     store.append([row_of(ended(other), other)])
-    found = list(attempts(store, "mail", 3))
-    assert len(found) == 2202
-    ends = [attempt.ended_us for attempt in found]
+    past = list(attempts(store, "mail", 3))
+    assert len(past) == 2202
+    ends = [attempt.ended_us for attempt in past]
     assert ends[:1101] == ends[1101:] == list(range(NOW_US + 3900, NOW_US + 5001))
     assert len(list(attempts(store, "mail", 1))) == 1101
     assert list(attempts(store, "nothing", 3)) == []
@@ -197,8 +199,8 @@ def test_a_page_that_is_just_full_is_not_the_last(store: Store) -> None:
 def test_attempts_are_read_from_an_instant_on(store: Store) -> None:
     jobs = [claimed(number) for number in range(1, 11)]
     store.append([row_of(ended(job, NOW_US + n), job) for n, job in enumerate(jobs)])
-    found = attempts(store, "mail", 1, since_us=NOW_US + 7)
-    assert [attempt.ended_us - NOW_US for attempt in found] == [7, 8, 9]
+    past = attempts(store, "mail", 1, since_us=NOW_US + 7)
+    assert [attempt.ended_us - NOW_US for attempt in past] == [7, 8, 9]
 
 
 def test_a_claim_whose_rows_have_other_ids_is_read_once_and_each_run_of_a_job(store: Store) -> None:
@@ -209,19 +211,19 @@ def test_a_claim_whose_rows_have_other_ids_is_read_once_and_each_run_of_a_job(st
     rows.append(row_of(ended(again, NOW_US + 95), again)._replace(id=rows[0].id))
     store.append(rows)
     follower = Follower(store, since_us=NOW_US - 1)
-    for found in (list(attempts(store, "mail", 1)), follower.read({"mail": 1})):
-        assert [one.enqueued_us for one in found] == [job.enqueued_us, again.enqueued_us]
+    for past in (list(attempts(store, "mail", 1)), follower.read({"mail": 1})):
+        assert [attempt.enqueued_us for attempt in past] == [job.enqueued_us, again.enqueued_us]
     assert follower.read({"mail": 1}) == []
 
 
 def test_the_end_of_a_job_that_is_done_has_the_digest_of_its_result() -> None:
-    one, failed = claimed(1), Failed("ValueError", "no", "", retry=True)
+    job, failed = claimed(1), Failed("ValueError", "no", "", retry=True)
     values = [b"1", b"2", b"", b"1"]
     done = [Ended(claimed(n), Done(value), 1, 2) for n, value in enumerate(values)]
     digests = [attempt.digest for row in rows_of_ended(done) for _, attempt in attempts_in(row)]
     assert digests == [digest_of(b"1"), digest_of(b"2"), "", digest_of(b"1")]
     assert digest_of(b"1") == "6b86b273ff34fce1"  # echo -n 1 | sha256sum
-    alike = rows_of_ended([one._replace(ending=Done(b"null")) for one in done])
+    alike = rows_of_ended([ended._replace(ending=Done(b"null")) for ended in done])
     assert {attempt.digest for _, attempt in attempts_in(alike[0])} == {digest_of(b"null")}
     assert alike[0].body.count(bytes.fromhex(digest_of(b"null"))) == 1
-    assert attempt_of(Ended(one, failed, 1, 2), outcome="retried", error="no").digest == ""
+    assert attempt_of(Ended(job, failed, 1, 2), outcome="retried", error="no").digest == ""

@@ -44,8 +44,8 @@ def rows(app: Dueline) -> list[Row]:
 
 def outcomes(app: Dueline) -> Counter[str]:
     """Count the events of the history."""
-    found = attempts(app.store, "mail", 1, everything=True)
-    return Counter(one.outcome for one in found)
+    events = attempts(app.store, "mail", 1, everything=True)
+    return Counter(event.outcome for event in events)
 
 
 EXPECTED = Counter(enqueued=JOBS, done=JOBS * 3 // 4, retried=JOBS // 4, dead=JOBS // 4)
@@ -54,10 +54,10 @@ EXPECTED = Counter(enqueued=JOBS, done=JOBS * 3 // 4, retried=JOBS // 4, dead=JO
 def test_all_events_share_rows(app: Dueline) -> None:
     run(app)
     assert outcomes(app) == EXPECTED
-    found = rows(app)
-    assert sum(map(size_of, found)) == EXPECTED.total()
-    assert sum(map(is_bundle, found)) >= len(found) - 2
-    kinds = [{event.outcome for _, event in attempts_in(row)} for row in found]
+    stored = rows(app)
+    assert sum(map(size_of, stored)) == EXPECTED.total()
+    assert sum(map(is_bundle, stored)) >= len(stored) - 2
+    kinds = [{event.outcome for _, event in attempts_in(row)} for row in stored]
     assert any("done" in kind and "retried" in kind for kind in kinds)
 
 
@@ -74,7 +74,7 @@ def test_attempts_have_the_limits_of_their_jobs_and_when_they_run_again(app: Due
 
     call.enqueue_many([("one",), ("two",)])
     app.run_worker(burst=True)
-    found = list(attempts(app.store, "mail", 1, everything=True))
-    assert {one.limits for one in found} == {"api\x1fhost:one", "api\x1fhost:two"}
-    (again,) = (one for one in found if one.again_us)
+    events = list(attempts(app.store, "mail", 1, everything=True))
+    assert {event.limits for event in events} == {"api\x1fhost:one", "api\x1fhost:two"}
+    (again,) = (event for event in events if event.again_us)
     assert (again.outcome, again.again_us) == ("retried", again.ended_us + 10_000)

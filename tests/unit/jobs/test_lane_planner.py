@@ -41,9 +41,9 @@ def wants(
     )
 
 
-def order(found: Sequence[Want]) -> list[Lane]:
+def order(planned: Sequence[Want]) -> list[Lane]:
     """List the lanes of wants."""
-    return [want.lane for want in found]
+    return [want.lane for want in planned]
 
 
 def test_a_larger_priority_comes_first_whatever_its_tenant_shard_bucket_or_queue() -> None:
@@ -104,8 +104,8 @@ def test_tenants_of_one_priority_start_in_turn_and_share_the_limit() -> None:
     # F8
     lanes = [lane(tenant=tenant) for tenant in "abc"]
     starts = [order(wants(listed(*lanes), turn=turn)) for turn in range(4)]
-    assert [found[0].tenant for found in starts] == ["a", "b", "c", "a"]
-    assert all(set(found) == set(lanes) for found in starts)
+    assert [ordered[0].tenant for ordered in starts] == ["a", "b", "c", "a"]
+    assert all(set(ordered) == set(lanes) for ordered in starts)
     assert {want.most for want in wants(listed(*lanes), limit=10)} == {4}
 
 
@@ -114,9 +114,9 @@ def test_a_tenant_that_floods_leaves_the_others_their_share() -> None:
     flood = [lane(tenant="a", shard=shard) for shard in range(20)]
     single = lane(tenant="b")
     for turn in (0, 1):
-        found = wants(listed(*flood, single), limit=10, turn=turn)
-        by_tenant = Counter(want.lane.tenant for want in found[:2])
-        assert Want(single, 5) in found
+        planned = wants(listed(*flood, single), limit=10, turn=turn)
+        by_tenant = Counter(want.lane.tenant for want in planned[:2])
+        assert Want(single, 5) in planned
         assert by_tenant["b"] == (turn == 1)
 
 
@@ -127,8 +127,8 @@ def test_one_tenant_gets_the_whole_limit() -> None:
 def test_the_shards_of_a_queue_share_a_large_limit_and_other_queues_do_not() -> None:
     shards = [lane(shard=shard) for shard in range(8)]
     other = lane(queue="r")
-    found = wants(listed(*shards, other), limit=8001)
-    assert found == [*(Want(shard, 1001) for shard in shards), Want(other, 8001)]
+    planned = wants(listed(*shards, other), limit=8001)
+    assert planned == [*(Want(shard, 1001) for shard in shards), Want(other, 8001)]
 
 
 def test_a_small_limit_is_not_spread_over_shards() -> None:
@@ -139,8 +139,8 @@ def test_a_small_limit_is_not_spread_over_shards() -> None:
 
 def test_a_lane_wants_no_more_than_its_queue_has_room_for() -> None:
     full, narrow, wide = (lane(queue=queue) for queue in ("full", "narrow", "wide"))
-    found = wants(listed(full, narrow, wide), limit=10, room={"full": 0, "narrow": 3})
-    assert found == [Want(narrow, 3), Want(wide, 10)]
+    planned = wants(listed(full, narrow, wide), limit=10, room={"full": 0, "narrow": 3})
+    assert planned == [Want(narrow, 3), Want(wide, 10)]
 
 
 def test_room_below_zero_is_no_room() -> None:
@@ -196,10 +196,12 @@ def test_prospects_are_the_oldest_lanes_worth_a_visit_one_of_each_kind(
     hiding = [kind[2] for kind, count in lanes_of.items() if count > 1]
     least = max(hiding, default=-(2**31))  # of lower priorities none, before the younger lanes
     expected = {kind: place for kind, place in expected.items() if kind[2] >= least}
-    found = prospects(pointers, seen, NOW_US)
-    assert {kind_of(one.lane): (one.listing, one.lane.bucket) for one in found} == expected
-    assert len(found) == len(expected)
-    assert all((one.priority, one.tenant) == one.lane[3:] for one in found)
+    due = prospects(pointers, seen, NOW_US)
+    assert {
+        kind_of(prospect.lane): (prospect.listing, prospect.lane.bucket) for prospect in due
+    } == expected
+    assert len(due) == len(expected)
+    assert all((prospect.priority, prospect.tenant) == prospect.lane[3:] for prospect in due)
 
 
 @given(
@@ -211,23 +213,23 @@ def test_prospects_are_the_oldest_lanes_worth_a_visit_one_of_each_kind(
 def test_a_plan_keeps_to_priorities_turns_ages_and_room(
     pointers: list[Pointer], limit: int, turn: int, room: dict[str, int]
 ) -> None:
-    found = prospects(pointers, {}, NOW_US)
-    planned = plan(found, limit=limit, room=room, turn=turn)
-    by_lane = {one.lane: one for one in found}
+    due = prospects(pointers, {}, NOW_US)
+    planned = plan(due, limit=limit, room=room, turn=turn)
+    by_lane = {prospect.lane: prospect for prospect in due}
     places = [by_lane[want.lane] for want in planned]
     assert len(set(order(planned))) == len(planned)
     # every prospect whose queue has room is wanted, none else
-    assert {one.lane for one in places} == {
-        one.lane for one in found if room.get(one.lane.queue, 1) > 0
+    assert {prospect.lane for prospect in places} == {
+        prospect.lane for prospect in due if room.get(prospect.lane.queue, 1) > 0
     }
-    assert [one.priority for one in places] == sorted(
-        (one.priority for one in places), reverse=True
+    assert [prospect.priority for prospect in places] == sorted(
+        (prospect.priority for prospect in places), reverse=True
     )
-    for priority in {one.priority for one in places}:
-        same = [one for one in places if one.priority == priority]
-        tenants = sorted({one.tenant for one in found if one.priority == priority})
+    for priority in {prospect.priority for prospect in places}:
+        same = [prospect for prospect in places if prospect.priority == priority]
+        tenants = sorted({prospect.tenant for prospect in due if prospect.priority == priority})
         rank = {tenant: (n - turn) % len(tenants) for n, tenant in enumerate(tenants)}
-        keys = [(rank[one.tenant], one.listing, one.lane) for one in same]
+        keys = [(rank[prospect.tenant], prospect.listing, prospect.lane) for prospect in same]
         assert keys == sorted(keys)
         share = -(-limit // len(tenants))
         for want in planned:
@@ -239,13 +241,13 @@ def test_a_plan_keeps_to_priorities_turns_ages_and_room(
 def test_each_tenant_is_first_once_in_as_many_turns_as_there_are_tenants(
     pointers: list[Pointer], limit: int
 ) -> None:
-    found: list[Prospect] = prospects(pointers, {}, NOW_US)
-    if not found:
+    due: list[Prospect] = prospects(pointers, {}, NOW_US)
+    if not due:
         return
-    top = max(one.priority for one in found)
-    tenants = {one.tenant for one in found if one.priority == top}
+    top = max(prospect.priority for prospect in due)
+    tenants = {prospect.tenant for prospect in due if prospect.priority == top}
     firsts = [
-        plan(found, limit=limit, room={}, turn=turn)[0].lane.tenant
+        plan(due, limit=limit, room={}, turn=turn)[0].lane.tenant
         for turn in range(5, 5 + len(tenants))
     ]
     assert sorted(firsts) == sorted(tenants)
@@ -277,20 +279,20 @@ def test_no_job_goes_first_that_is_due_later_than_the_bound(
     bound_us = wait_bound(lower, lower + gap, aging_us)
     heads = {low: due_us, high: due_us + bound_us + later_us}
     now_us = heads[high] + passed_us
-    found = prospects(listed(high, low), heads, now_us, {"q": aging_us})
-    assert plan(found, limit=1, room={}, turn=0)[0].lane == low
+    due = prospects(listed(high, low), heads, now_us, {"q": aging_us})
+    assert plan(due, limit=1, room={}, turn=0)[0].lane == low
 
 
 def test_the_bound_is_no_longer_than_it_must_be() -> None:
     low, high = lane(0, tenant="a"), lane(4, tenant="b")
     heads = {low: 0, high: wait_bound(0, 4, 1000) - 1001}
-    found = prospects(listed(high, low), heads, heads[high], {"q": 1000})
-    assert plan(found, limit=1, room={}, turn=0)[0].lane == high
+    due = prospects(listed(high, low), heads, heads[high], {"q": 1000})
+    assert plan(due, limit=1, room={}, turn=0)[0].lane == high
 
 
 def test_jobs_age_in_the_queues_that_say_so() -> None:
     old, new = lane(0, queue="still"), lane(1, queue="q")
     heads = {old: 0, new: NOW_US}
     for aging, first in (({"q": 1}, new), ({"still": 1}, old), ({}, new)):
-        found = prospects(listed(old, new), heads, NOW_US, aging)
-        assert plan(found, limit=1, room={}, turn=0)[0].lane == first
+        due = prospects(listed(old, new), heads, NOW_US, aging)
+        assert plan(due, limit=1, room={}, turn=0)[0].lane == first

@@ -64,15 +64,15 @@ def test_a_tenant_with_many_keys_has_no_more_turns_than_others() -> None:
 
 
 def test_who_has_nothing_left_under_its_limits_has_no_turn_until_something_is_due() -> None:
-    some, plain = lane(tenant=lane_tenant("a", ["s"])), lane(tenant="a")
-    rota = rota_of(some, plain)
-    rota.visited({some: None})
+    limited, plain = lane(tenant=lane_tenant("a", ["s"])), lane(tenant="a")
+    rota = rota_of(limited, plain)
+    rota.visited({limited: None})
     assert first(rota, 9) == [plain]
     rota.visited({plain: NOW_US + 5})
     assert first(rota, 9) == []
     assert first(rota, 9, now_us=NOW_US + 5) == [plain]
-    rota.visited({some: NOW_US})
-    assert set(first(rota, 9, now_us=NOW_US + 5)) == {some, plain}
+    rota.visited({limited: NOW_US})
+    assert set(first(rota, 9, now_us=NOW_US + 5)) == {limited, plain}
 
 
 def test_tenants_come_in_turn_also_after_the_list_is_read_again() -> None:
@@ -90,9 +90,9 @@ def test_what_is_empty_or_due_later_has_no_turn() -> None:
     empty, later, due = lane(tenant="a"), lane(tenant="b"), lane(tenant="c")
     heads = {empty: None, later: NOW_US + 5, due: NOW_US}
     told = rota_of(empty, later, due, heads=heads)
-    found = rota_of(empty, later, due)
-    found.visited(heads)
-    for rota in (told, found):
+    checked = rota_of(empty, later, due)
+    checked.visited(heads)
+    for rota in (told, checked):
         assert first(rota, 9) == [due]
         rota.visited({due: None})
         assert first(rota, 9) == []
@@ -142,22 +142,22 @@ def test_nothing_that_may_be_due_is_left_out_for_good(
             rota.first(1, NOW_US, {})
     for now_us in (NOW_US, NOW_US + 2):
         due = {
-            one
-            for one in lanes.values()
-            if (at_us := heads.get(one, NOW_US)) is not None and at_us <= now_us
+            lane
+            for lane in lanes.values()
+            if (at_us := heads.get(lane, NOW_US)) is not None and at_us <= now_us
         }
         seen: set[Lane] = set()
-        while some := first(rota, count, now_us=now_us):
-            assert not seen.intersection(some)
-            seen.update(some)
-            rota.visited(dict.fromkeys(some, None))
-            heads |= dict.fromkeys(some, None)
+        while firsts := first(rota, count, now_us=now_us):
+            assert not seen.intersection(firsts)
+            seen.update(firsts)
+            rota.visited(dict.fromkeys(firsts, None))
+            heads |= dict.fromkeys(firsts, None)
         assert seen == due
 
 
 def test_the_jobs_of_one_claim_are_run_in_the_turns_of_their_tenants() -> None:
     """Else the first tenant of a claim would have all of its jobs run before the others."""
-    found = ["a0", "a1", "a2", "b0", "b1", "c0", "low a", "low b"]
-    lanes = [Lane("q", 0, 1, 0 if name[0] == "l" else 1, name.split()[-1][0]) for name in found]
-    ordered = interleaved(found, lanes)
+    names = ["a0", "a1", "a2", "b0", "b1", "c0", "low a", "low b"]
+    lanes = [Lane("q", 0, 1, 0 if name[0] == "l" else 1, name.split()[-1][0]) for name in names]
+    ordered = interleaved(names, lanes)
     assert ordered == ["a0", "b0", "c0", "a1", "b1", "a2", "low a", "low b"]

@@ -35,7 +35,7 @@ def raw(app: Dueline) -> RawQueue:
 
 def bodies(raw: RawQueue) -> list[bytes]:
     """Claim all there is."""
-    return [one.body for one in raw.claim(1000)]
+    return [job.body for job in raw.claim(1000)]
 
 
 def test_what_was_put_in_is_claimed_and_acked(app: Dueline, raw: RawQueue) -> None:
@@ -89,9 +89,9 @@ def test_a_release_delivers_again_at_once_and_spends_no_attempt(raw: RawQueue) -
     # C4
     raw.put([b"1"])
     for fence in range(1, 12):
-        (one,) = raw.claim(1)
-        assert (one.attempt, one.fence) == (1, fence)
-        one.release()
+        (job,) = raw.claim(1)
+        assert (job.attempt, job.fence) == (1, fence)
+        job.release()
 
 
 def test_what_is_rejected_is_dead_and_tells_why(app: Dueline, raw: RawQueue) -> None:
@@ -101,7 +101,7 @@ def test_what_is_rejected_is_dead_and_tells_why(app: Dueline, raw: RawQueue) -> 
     (job_id,) = raw.put([b"1"])
     raw.claim(1)[0].reject("no such customer")
     assert app.job(job_id).status == "dead"
-    assert [one.error for one in dead] == ["Rejected: no such customer"]
+    assert [job.error for job in dead] == ["Rejected: no such customer"]
     app.job(job_id).retry()
     assert bodies(raw) == [b"1"]
 
@@ -112,12 +112,12 @@ def test_a_job_that_was_asked_to_stop_is_cancelled_unless_it_is_acked(
     # C19
     ids = raw.put([b"%d" % number for number in range(4)])
     rejected, nacked, released, acked = raw.claim(4)
-    assert not any(app.job(one).cancel() for one in ids)
+    assert not any(app.job(job_id).cancel() for job_id in ids)
     rejected.reject("no such customer")
     nacked.nack(0)
     released.release()
     acked.ack()
-    assert [app.job(one).status for one in ids] == ["cancelled"] * 3 + ["done"]
+    assert [app.job(job_id).status for job_id in ids] == ["cancelled"] * 3 + ["done"]
     assert raw.claim(1) == []
 
 
@@ -136,22 +136,22 @@ def test_a_job_that_was_asked_to_stop_is_not_claimed_again(
 def test_a_claim_lasts_as_long_as_it_is_extended(raw: RawQueue, clock: HandClock) -> None:
     # C6
     raw.put([b"1"])
-    (one,) = raw.claim(1)
+    (job,) = raw.claim(1)
     for _ in range(5):
         clock.advance(29)
         assert raw.claim(1) == []
-        one.extend()
-    one.extend(100)
+        job.extend()
+    job.extend(100)
     clock.advance(99)
     assert raw.claim(1) == []
     clock.advance(2)
     (other,) = raw.claim(1)
     assert (other.fence, other.attempt, other.job.crashes) == (2, 1, 1)
-    for late in (one.ack, one.nack, one.release, one.extend):
+    for late in (job.ack, job.nack, job.release, job.extend):
         with pytest.raises(LeaseLost):
             late()
     with pytest.raises(LeaseLost):
-        one.reject("late")
+        job.reject("late")
     other.ack()
 
 
@@ -165,7 +165,7 @@ def test_one_call_acks_many_and_names_those_that_were_lost(
     clock.advance(31)
     assert len(raw.claim(1000)) == 3
     assert raw.ack(leased) == ids[97:]
-    assert [app.job(one).status for one in ids[:97]] == ["done"] * 97
+    assert [app.job(job_id).status for job_id in ids[:97]] == ["done"] * 97
     assert raw.ack([]) == []
 
 
@@ -258,7 +258,7 @@ def test_it_counts_as_a_worker_that_knows_every_task(
     app: Dueline, raw: RawQueue, clock: HandClock
 ) -> None:
     def check() -> list[str]:
-        return [one.finding for one in examine(app.engine).checks if one.name == "queue raw"]
+        return [check.finding for check in examine(app.engine).checks if check.name == "queue raw"]
 
     (job_id,) = raw.put([b"[1]"])
     assert check() == ["no live worker serves it; jobs that are ready: 1"]

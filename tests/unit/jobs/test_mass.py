@@ -93,19 +93,23 @@ def test_retries_run_now_and_leave_what_runs(world: World) -> None:
     dead, running, later = world.put(), world.put(queue="other"), world.put(after_s=60)
     world.die(dead)
     world.claim(running, start=True)
-    found = [
+    rows = [
         *dead_before(world.queues.engine, "q", world.now_us + 1),
         world.row(running),
         world.row(later),
     ]
-    assert total(retry_all(world.queues, found)) == BulkResult(done=2, left=1)
-    assert [status(world, one) for one in (dead, running, later)] == ["ready", "running", "ready"]
+    assert total(retry_all(world.queues, rows)) == BulkResult(done=2, left=1)
+    assert [status(world, job_id) for job_id in (dead, running, later)] == [
+        "ready",
+        "running",
+        "ready",
+    ]
 
 
 def test_what_waits_is_rescheduled(world: World) -> None:
     running, ready, ended = world.put(queue="other"), world.put(), world.put()
     world.claim(running, start=True)
-    rows = [world.row(one) for one in (running, ready, ended)]
+    rows = [world.row(job_id) for job_id in (running, ready, ended)]
     world.queues.cancel(ended)
     at_us = world.now_us + 60 * SECOND_US
     assert total(reschedule_all(world.queues, rows, at_us)) == BulkResult(done=1, left=2)
@@ -138,7 +142,7 @@ def test_only_those_that_died_before_an_instant_are_forgotten(world: World) -> N
     rows = dead_before(world.queues.engine, "q", before_us)
     assert total(drop_dead(world.queues.engine, rows)) == BulkResult(done=1)
     assert world.store.find([old]) == [None]
-    assert [status(world, one) for one in (young, other)] == ["dead", "dead"]
+    assert [status(world, job_id) for job_id in (young, other)] == ["dead", "dead"]
 
 
 def test_a_dead_job_that_was_retried_meanwhile_is_not_forgotten(world: World) -> None:

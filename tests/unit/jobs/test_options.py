@@ -25,9 +25,9 @@ MINUTE_US = 60 * SECOND_US
 
 def row(queues: Queues, job: Job) -> Job:
     """Read a job's row."""
-    found = queues.find(job.id).row
-    assert found is not None
-    return found
+    stored = queues.find(job.id).row
+    assert stored is not None
+    return stored
 
 
 # --- what is stored --------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_starts_are_spread_evenly_over_a_window(queues: Queues) -> None:
     )
     slices = [0] * 30
     for first in range(0, 10_000, 1000):
-        some = calls(first, first + 1000)._replace(due_us=due_us, window_us=5 * MINUTE_US)
-        for job in spreading.enqueue(some):
+        request = calls(first, first + 1000)._replace(due_us=due_us, window_us=5 * MINUTE_US)
+        for job in spreading.enqueue(request):
             assert job.due_us == due_us
             assert job.at_us == job.pos_us
             assert job.lane.bucket == bucket_of(job.pos_us, WIDTH_US)
@@ -200,7 +200,7 @@ def test_a_job_that_runs_early_on_request_is_due_then(queues: Queues, clock: Han
     clock.advance(1)
     queues.retry(first.id)
     assert queues.retry_all([row(queues, second), row(queues, late)]) == 2
-    dues = {number_of(one): one.due_us for one in claim_all(queues)}
+    dues = {number_of(job): job.due_us for job in claim_all(queues)}
     assert dues == {1: clock.wall_us(), 2: clock.wall_us(), 3: NOW_US}
 
 
@@ -211,7 +211,7 @@ def test_a_rescheduled_job_is_claimed_at_its_new_time(queues: Queues, clock: Han
     queues.reschedule(job.id, NOW_US + SECOND_US)
     assert claim_all(queues) == []
     clock.advance(1)
-    assert [number_of(one) for one in claim_all(queues)] == [1]
+    assert [number_of(job) for job in claim_all(queues)] == [1]
 
 
 def test_a_time_that_is_past_is_now(queues: Queues) -> None:
@@ -235,7 +235,7 @@ def test_a_waiting_job_gets_another_priority(queues: Queues) -> None:
     jobs = put(queues, call(1), call(2), call(3, due_us=NOW_US + MINUTE_US))
     queues.change(jobs[1].id, priority=7)
     queues.change(jobs[2].id, priority=-7)
-    assert [number_of(one) for one in queues.peek("default", 9)] == [2, 1]
+    assert [number_of(job) for job in queues.peek("default", 9)] == [2, 1]
     changed = row(queues, jobs[2])
     assert (changed.lane.priority, changed.at_us, changed.body) == (-7, jobs[2].at_us, b"[3]")
     queues.change(changed.id, priority=-7)
@@ -250,8 +250,13 @@ def test_a_job_keeps_what_is_known_of_its_failures(queues: Queues) -> None:
         [Move(job, at_us, queues.engine.ids.token(), 0, 3, 1, error="no")]
     )[0]
     queues.reschedule(job.id, NOW_US + 2 * MINUTE_US)
-    found = row(queues, job)
-    assert (found.errors, found.crashes, found.error, found.state) == (3, 1, "no", State.WAITING)
+    stored = row(queues, job)
+    assert (stored.errors, stored.crashes, stored.error, stored.state) == (
+        3,
+        1,
+        "no",
+        State.WAITING,
+    )
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["running", "its lease is over"])

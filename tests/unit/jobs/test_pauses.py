@@ -78,10 +78,14 @@ def test_health_and_shards_do_not_wait_for_paused_tenants(kind: str, tmp_path: P
     world.clock.advance(us=LATE_US + SECOND_US)
     world.put(tenant="b")
     world.live()
-    assert [one.verdict for one in is_ready(world.queues.engine, max_age_us=SECOND_US)] == ["bad"]
+    assert [check.verdict for check in is_ready(world.queues.engine, max_age_us=SECOND_US)] == [
+        "bad"
+    ]
     pauses.pause(world.queues.engine, "q", tenants=["a"])
-    assert [one.verdict for one in is_ready(world.queues.engine, max_age_us=SECOND_US)] == ["good"]
-    assert [one.ready_since_us for one in shards_of(world.queues.engine, "q")] == [world.now_us]
+    assert [check.verdict for check in is_ready(world.queues.engine, max_age_us=SECOND_US)] == [
+        "good"
+    ]
+    assert [shard.ready_since_us for shard in shards_of(world.queues.engine, "q")] == [world.now_us]
     world.store.close()
 
 
@@ -102,12 +106,12 @@ def test_two_who_pause_at_once_pause_both() -> None:
 
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
-        one, other = (
+        mine, other = (
             queues_on(SteppedMemoryStore(clock, cluster=cluster, step=turns.step), clock)
             for _ in range(2)
         )
         turns.run([
-            lambda: pauses.pause(one.engine, "q", tenants=["a"]),
+            lambda: pauses.pause(mine.engine, "q", tenants=["a"]),
             lambda: pauses.pause(other.engine, "q", tenants=["b"]),
         ])  # fmt: skip
         world = World(SteppedMemoryStore(clock, cluster=cluster), clock)
@@ -145,7 +149,7 @@ def test_a_paused_task_waits_in_front_of_others_and_is_in_nobodys_way(
     app.run_worker(["q"], concurrency=1, burst=True)
     assert ran[1:] == [f"held {number}" for number in range(MANY)]
     told = attempts(app.store, "q", 1)
-    assert [one.outcome for one in told] == ["done"] * (MANY + 1)
+    assert [attempt.outcome for attempt in told] == ["done"] * (MANY + 1)
     app.close()
 
 

@@ -30,10 +30,10 @@ def drain(queues: Queues, limit: int = 10) -> list[int]:
     """Claim all that is due as a worker does, by numbers."""
     claimer = Claimer(queues.engine, ["default"], "drain")
     claimer.refresh()
-    found: list[int] = []
-    while some := claimer.claim(limit, {}):
-        found += [number_of(one.job) for one in some]
-    return found
+    numbers: list[int] = []
+    while taken := claimer.claim(limit, {}):
+        numbers += [number_of(claimed_job.job) for claimed_job in taken]
+    return numbers
 
 
 def retry_at(queues: Queues, job: Job, at_us: int) -> None:
@@ -274,8 +274,8 @@ def test_peek_shows_the_order_in_which_a_worker_would_claim(
     with pytest.MonkeyPatch.context() as patch:
         # What one claim brings starts tenant by tenant in turn, however large the claim is.
         patch.setattr("dueline.worker.claimer.interleaved", lambda taken, _lanes: taken)
-        while len(claimed) < limit and (some := claimer.claim(limit - len(claimed), {})):
-            claimed += [number_of(one.job) for one in some]
+        while len(claimed) < limit and (taken := claimer.claim(limit - len(claimed), {})):
+            claimed += [number_of(claimed_job.job) for claimed_job in taken]
     assert peeked == claimed
     assert len(peeked) == min(limit, sum((d if r is None else r) <= 3 for *_, d, r in jobs))
 

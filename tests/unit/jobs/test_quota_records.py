@@ -23,8 +23,8 @@ CALLS_MAX = 40
 def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
     world: World, fault: Fault
 ) -> None:
-    for one in (Quota(depth=90, rate=90, per_us=60 * SECOND_US), Quota("each", depth=90)):
-        quota.set_quota(world.queues.engine, "q", one)
+    for rule in (Quota(depth=90, rate=90, per_us=60 * SECOND_US), Quota("each", depth=90)):
+        quota.set_quota(world.queues.engine, "q", rule)
     for number in range(1, CALLS_MAX):
         plan: dict[int, Fault] = {}
         failing = FailingStore(world.store, plan)
@@ -95,13 +95,13 @@ def test_of_many_calls_those_before_are_stored_and_the_others_counted() -> None:
 
 
 def test_what_was_taken_is_told(world: World) -> None:
-    for one in (DEPTH, Quota("tenant", "a", rate=2, per_us=SECOND_US), Quota("each", depth=1)):
-        quota.set_quota(world.queues.engine, "q", one)
-    assert {one.quota.scope: one[1:] for one in quota.usage_of(world.queues.engine, "q")} == {
+    for rule in (DEPTH, Quota("tenant", "a", rate=2, per_us=SECOND_US), Quota("each", depth=1)):
+        quota.set_quota(world.queues.engine, "q", rule)
+    assert {usage.quota.scope: usage[1:] for usage in quota.usage_of(world.queues.engine, "q")} == {
         "queue": (None, None), "tenant": (None, 2), "each": (None, None),
     }  # fmt: skip
     enqueue(world.queues, tenant="a")
-    assert {one.quota.scope: one[1:] for one in quota.usage_of(world.queues.engine, "q")} == {
+    assert {usage.quota.scope: usage[1:] for usage in quota.usage_of(world.queues.engine, "q")} == {
         "queue": (1, 4), "tenant": (None, 1), "each": (None, None),
     }  # fmt: skip
     assert len(list(waiting_jobs(world.store, "q", 1, Quota("tenant", "a")))) == 1

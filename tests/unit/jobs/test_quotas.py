@@ -299,13 +299,13 @@ def test_a_tenant_has_its_own_quota_or_that_of_each_and_all_share_the_queues(
     world: World,
 ) -> None:
     # F9
-    for one in (
+    for rule in (
         Quota(depth=9),
         Quota("each", depth=2),
         Quota("tenant", "big", depth=4),
         Quota("tenant", "", depth=1),
     ):
-        quota.set_quota(world.queues.engine, "q", one)
+        quota.set_quota(world.queues.engine, "q", rule)
     taken = {name: sum(enqueue(world.queues, tenant=name) for _ in range(6))
              for name in ("a", "big", "", "b", "c")}  # fmt: skip
     assert taken == {"a": 2, "big": 4, "": 1, "b": 2, "c": 0}

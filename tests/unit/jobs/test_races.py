@@ -38,9 +38,9 @@ def take_over(queues: Queues, state: FinalState, name: str) -> None:
 
 def bury_one() -> Stage:
     """Set a stage with one dead job, whose next call succeeds."""
-    stage, one, _ = stage_of()
-    (job,) = claim_all(one)
-    assert finish_as(one, job, "dead", "at first")
+    stage, queues, _ = stage_of()
+    (job,) = claim_all(queues)
+    assert finish_as(queues, job, "dead", "at first")
     stage.ends.clear()
     stage.steps = 0
     return stage
@@ -102,19 +102,19 @@ def test_a_worker_and_an_operator_with_the_same_token_make_one_end() -> None:
     ends = set()
 
     def lead(turns: Turns) -> None:
-        stage, one, two = stage_of()
-        (job,) = claim_all(one)
+        stage, first, second = stage_of()
+        (job,) = claim_all(first)
         stage.clock.advance(us=AFTER_LEASES_US)
         stage.turns = turns
         held: list[str] = []
 
         def cancel() -> None:
             with suppress(Conflict):
-                two.cancel(JOB)
+                second.cancel(JOB)
                 held.append("cancelled")
 
         def end() -> None:
-            if finish_as(one, job, "done", "worker"):
+            if finish_as(first, job, "done", "worker"):
                 held.append("done")
 
         turns.run([end, cancel])
@@ -131,12 +131,12 @@ def test_a_late_worker_and_the_next_claimer_make_one_end(state: FinalState) -> N
     ends = set()
 
     def lead(turns: Turns) -> None:
-        stage, one, two = stage_of()
-        (job,) = claim_all(one)
+        stage, first, second = stage_of()
+        (job,) = claim_all(first)
         stage.clock.advance(us=AFTER_LEASES_US)
         stage.turns = turns
         turns.run(
-            [lambda: finish_as(one, job, state, "late"), lambda: take_over(two, state, "new")]
+            [lambda: finish_as(first, job, state, "late"), lambda: take_over(second, state, "new")]
         )
         end = check_one_end(stage)
         ends.add(end.value or end.error)
@@ -151,11 +151,11 @@ def test_a_finisher_and_who_takes_its_outcome_over_repeat_the_same(state: FinalS
     """The lease on the outcome ends while its finisher is on the way."""
 
     def lead(turns: Turns) -> None:
-        stage, one, two = stage_of()
-        (job,) = claim_all(one)
+        stage, first, second = stage_of()
+        (job,) = claim_all(first)
         stage.stop_at = frozenset({stage.steps + 2})  # right after the outcome
         with suppress(Stopped):
-            finish_as(one, job, state, "first")
+            finish_as(first, job, state, "first")
         stage.stop_at = frozenset()
         (row,) = stage.rows()
         assert row.outcome
@@ -163,8 +163,8 @@ def test_a_finisher_and_who_takes_its_outcome_over_repeat_the_same(state: FinalS
         stage.turns = turns
         turns.run(
             [
-                lambda: complete(one.engine.store, [stored(row)]),
-                lambda: take_over(two, state, "never"),
+                lambda: complete(first.engine.store, [stored(row)]),
+                lambda: take_over(second, state, "never"),
             ]
         )
         end = check_one_end(stage)
@@ -286,12 +286,12 @@ def test_a_late_job_is_listed_despite_concurrent_cleanup() -> None:
 
 
 def test_a_sweep_sees_what_its_claimer_does_not_remember() -> None:
-    stage, one, two = stage_of()
+    stage, first, second = stage_of()
     stage.clock.advance(10)
-    for job in claim_all(one):
-        assert finish_as(one, job, "done", "first")
-    two.enqueue_again([row_of(2)])  # behind the other's cursor
+    for job in claim_all(first):
+        assert finish_as(first, job, "done", "first")
+    second.enqueue_again([row_of(2)])  # behind the other's cursor
     for days in (2, 3):
         now_us = stage.clock.wall_us() + days * DAY_US
-        one.engine.store.sweep("default", 0, now_us=now_us, width_us=WIDTH_US)
+        first.engine.store.sweep("default", 0, now_us=now_us, width_us=WIDTH_US)
     check_added(stage, [row_of(2)])

@@ -30,7 +30,7 @@ def test_a_worker_that_beats_is_present_with_all_it_says(store: Store) -> None:
 def test_the_last_beat_counts(store: Store) -> None:
     beat(store, presence(held=3))
     beat(store, presence(held=5))
-    assert [one.held for one in present(store)] == [5]
+    assert [presence.held for presence in present(store)] == [5]
 
 
 def test_a_worker_is_gone_after_three_missed_beats(store: Store, clock: HandClock) -> None:
@@ -54,11 +54,11 @@ def test_a_worker_that_leaves_is_gone_at_once_and_only_it(store: Store) -> None:
     beat(store, presence("b"))
     leave(store, "a")
     leave(store, "never there")
-    assert [one.worker for one in present(store)] == ["b"]
+    assert [presence.worker for presence in present(store)] == ["b"]
 
 
 def test_any_number_of_workers_is_read_in_the_order_of_their_ids(store: Store) -> None:
     names = [f"host:{number:05}:x" for number in range(1005)]
     for name in reversed(names):
         beat(store, presence(name))
-    assert [one.worker for one in present(store)] == names
+    assert [presence.worker for presence in present(store)] == names

@@ -81,9 +81,11 @@ class Site:
         engine = self.engine()
         claimer = Claimer(engine.engine, ["default"], "w")
         while True:
-            was_over = self.is_over.is_set() and not any(one.is_alive() for one in self._producers)
+            was_over = self.is_over.is_set() and not any(
+                producer.is_alive() for producer in self._producers
+            )
             claimer.refresh()
-            taken = [one.job for one in claimer.claim(10, {})]
+            taken = [claimed.job for claimed in claimer.claim(10, {})]
             if taken:
                 self.claims.append(taken)
                 assert all(engine.engine.store.settle([Drop(job) for job in taken]))
@@ -154,7 +156,7 @@ def test_new_jobs_spread_over_the_new_number_and_old_ones_are_found_where_they_a
     worker = site.engine()
     claimer = Claimer(worker.engine, ["default"], "w")
     claimer.refresh()
-    found: set[JobId] = set()
+    job_ids: set[JobId] = set()
     rows: list[Job] = []
     for shards in (1, *COUNTS):
         engine.engine.catalog.configure("default", shards=shards)
@@ -165,5 +167,5 @@ def test_new_jobs_spread_over_the_new_number_and_old_ones_are_found_where_they_a
     claimer.refresh()
     claimer.refresh()
     while taken := claimer.claim(100, {}):
-        found |= {one.job.id for one in taken}
-    assert found == {job.id for job in rows}
+        job_ids |= {claimed.job.id for claimed in taken}
+    assert job_ids == {job.id for job in rows}

@@ -34,9 +34,9 @@ def test_a_result_is_there_once_the_job_is_done(queues: Queues) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
     done(queues, job, '{"a":[1]}')
-    found = queues.find(job.id)
-    assert (found.status, found.row) == ("done", None)
-    assert found.outcome == Outcome("done", NOW_US, value='{"a":[1]}')
+    view = queues.find(job.id)
+    assert (view.status, view.row) == ("done", None)
+    assert view.outcome == Outcome("done", NOW_US, value='{"a":[1]}')
 
 
 def test_a_result_is_gone_when_its_time_is_over(queues: Queues, clock: HandClock) -> None:
@@ -69,9 +69,13 @@ def test_each_result_is_found_among_its_neighbours(store: Store) -> None:
     kept = ids[::3]
     for number, job_id in enumerate(kept):
         keep(store, job_id, Outcome("done", NOW_US, value=str(number)))
-    found = [results.read(store, job_id) for job_id in ids]
-    assert [one.value for one in found if one] == [str(number) for number in range(1000)]
-    assert [one is not None for one in found] == [place % 3 == 0 for place in range(3000)]
+    outcomes = [results.read(store, job_id) for job_id in ids]
+    assert [outcome.value for outcome in outcomes if outcome] == [
+        str(number) for number in range(1000)
+    ]
+    assert [outcome is not None for outcome in outcomes] == [
+        place % 3 == 0 for place in range(3000)
+    ]
 
 
 def test_neighbours_that_are_expired_hide_nothing(store: Store, clock: HandClock) -> None:

@@ -41,7 +41,9 @@ def test_only_what_was_written_meanwhile_waits_and_it_is_named(
     explanation = meanwhile.explain()
     assert "a clock that was ahead" in str(explanation)
     assert "1h59m" in str(explanation)
-    (check,) = (one for one in examine(app.queues.engine).checks if "ahead wrote" in one.finding)
+    (check,) = (
+        check for check in examine(app.queues.engine).checks if "ahead wrote" in check.finding
+    )
     assert check.verdict == "warning"
     assert "1 jobs" in check.finding
     assert "reschedule" in check.advice
@@ -58,4 +60,6 @@ def test_jobs_that_are_stored_ahead_of_their_time_are_no_sign_of_it(
     plain.using(after=3600).enqueue()
     app.run_worker(burst=True)
     clock.advance(1)
-    assert not [one for one in examine(app.queues.engine).checks if "ahead wrote" in one.finding]
+    assert not [
+        check for check in examine(app.queues.engine).checks if "ahead wrote" in check.finding
+    ]

@@ -27,7 +27,7 @@ TOKEN = Token(b"t" * 16)
 
 def of(ids: Sequence[bytes], token: Token = TOKEN) -> list[Job]:
     """Return claimed jobs with these ids."""
-    return [row_of(1)._replace(id=JobId(one), token=token) for one in ids]
+    return [row_of(1)._replace(id=JobId(job_id), token=token) for job_id in ids]
 
 
 def writes(
@@ -86,13 +86,13 @@ def test_shared_records_are_found_by_the_first_digits_of_ids(store: Store) -> No
     for jobs in calls_of:
         keep(store, writes(jobs))
     digits = {job.id.hex() for jobs in calls_of for job in jobs}
-    prefixes = {results.prefix_of(one) for one in digits}
+    prefixes = {results.prefix_of(job_id) for job_id in digits}
     assert len(prefixes) > 1
     for prefix in prefixes:
         shared = list(results.shared_near(store, [prefix]))
-        near = {one for record in shared for one, _ in results.outcomes_in(record)}
+        near = {job_id for record in shared for job_id, _ in results.outcomes_in(record)}
         assert {results.first_of(record) for record in shared} <= near
-        mine = {one for one in digits if one.startswith(prefix)}
+        mine = {job_id for job_id in digits if job_id.startswith(prefix)}
         assert near == (mine if store.transactional else set())
 
 
@@ -113,12 +113,12 @@ def test_shared_records_between_wanted_ones_are_skipped(
     monkeypatch.setattr(store, "read", counting)
     for chosen in (jobs_of, jobs_of[::150], jobs_of[300:500]):
         digits = {job.id.hex() for jobs in chosen for job in jobs}
-        prefixes = {results.prefix_of(one) for one in digits}
+        prefixes = {results.prefix_of(job_id) for job_id in digits}
         limits.clear()
         near = {
-            one
+            job_id
             for record in results.shared_near(store, prefixes)
-            for one, _ in results.outcomes_in(record)
+            for job_id, _ in results.outcomes_in(record)
         }
         assert near >= digits if store.transactional else not near
         assert len(limits) < 20
@@ -155,7 +155,7 @@ def test_two_workers_write_into_one_cell(store: Store) -> None:
     other = [job._replace(token=Token(b"u" * 16)) for job in jobs[1::2]]
     keep(store, writes(jobs[::2], [b"1"] * 50))
     keep(store, writes(other, [b"2"] * 50))
-    assert [one and one.value for one in found(store, jobs)] == ["1", "2"] * 50
+    assert [outcome and outcome.value for outcome in found(store, jobs)] == ["1", "2"] * 50
 
 
 def test_of_two_ends_the_later_one_counts(store: Store) -> None:
@@ -164,7 +164,7 @@ def test_of_two_ends_the_later_one_counts(store: Store) -> None:
     again = [job._replace(token=Token(b"u" * 16)) for job in jobs]
     keep(store, writes(again, [b"2"] * 8, NOW_US + 100))
     keep(store, writes(jobs, [b"1"] * 8))
-    assert [one and one.value for one in found(store, jobs)] == ["2"] * 8
+    assert [outcome and outcome.value for outcome in found(store, jobs)] == ["2"] * 8
 
 
 def test_a_shared_result_is_kept_long_enough(store: Store, clock: HandClock) -> None:
@@ -269,8 +269,8 @@ def test_each_queue_keeps_for_its_own_time(queues: Queues, clock: HandClock) -> 
         *claim_all(queues, *queues.engine.lanes_of("short")),
     ]
     done = [Ended(job, Done(b"7"), NOW_US, NOW_US) for job in jobs]
-    settings = {one: queues.engine.catalog.settings(one) for one in ("default", "short")}
+    settings = {queue: queues.engine.catalog.settings(queue) for queue in ("default", "short")}
     assert queues.engine.store.together([successes(done, settings)]) == [True]
     clock.advance(1)
     kept = found(queues.engine.store, jobs)
-    assert [one is not None for one in kept] == [True] * 10 + [False] * 10
+    assert [outcome is not None for outcome in kept] == [True] * 10 + [False] * 10

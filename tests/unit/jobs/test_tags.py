@@ -54,10 +54,10 @@ def test_a_priority_and_tags_change_together(
     job = tagged(queues, 1, "x")
     change = Queues._change
 
-    def interrupted(self: Queues, job_id: JobId, word: str, one: Change) -> None:
-        if one.priority is not None:
+    def interrupted(self: Queues, job_id: JobId, word: str, step: Change) -> None:
+        if step.priority is not None:
             raise StoreUnavailable("The network is down.")
-        change(self, job_id, word, one)
+        change(self, job_id, word, step)
 
     with monkeypatch.context() as patch:
         patch.setattr(Queues, "_change", interrupted)
@@ -139,7 +139,7 @@ def test_a_birth_that_is_sent_again_does_not_bring_old_tags_back(queues: Queues)
     queues.change(job.id, tags=["new"])
     queues.enqueue_again([job])
     assert tags(queues, job) == ("new",)
-    assert [tags_of(one) for one in claim_all(queues)] == [("new",)]
+    assert [tags_of(job) for job in claim_all(queues)] == [("new",)]
 
 
 @pytest.mark.parametrize("bad", ["import", [""], ["a\n"], ["x" * 65], [3], 7,
@@ -165,7 +165,7 @@ def test_a_tagged_call_and_its_handle() -> None:
     many = nothing.using(tags=["import"]).enqueue_many([(2,), (3,)])
     first: tuple[str, ...] = job.tags
     assert first == ("import", "night")
-    assert [one.tags for one in many] == [("import",), ("import",)]
+    assert [job.tags for job in many] == [("import",), ("import",)]
     job.change(tags=["day"])
     assert [*job.tags] == ["day"]
     app.run_worker(burst=True)

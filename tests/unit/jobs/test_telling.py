@@ -33,8 +33,8 @@ from tests.harness.world import EVERY_KIND, KINDS, store_on
 
 def told(queues: Queues, queue: str = "default") -> list[tuple[str, str]]:
     """Read what was told, in order: what happened, and to which job."""
-    found = attempts(queues.engine.store, queue, 1, everything=True)
-    return [(one.outcome, one.job) for one in found]
+    past = attempts(queues.engine.store, queue, 1, everything=True)
+    return [(attempt.outcome, attempt.job) for attempt in past]
 
 
 def words(queues: Queues) -> list[str]:
@@ -62,8 +62,8 @@ def test_births_are_told(queues: Queues, clock: HandClock) -> None:
     assert set(told(queues)) == {("enqueued", job.id.hex()) for job in jobs}
     assert len(told(queues)) == 2
     assert list(attempts(queues.engine.store, "default", 1)) == []
-    (one, _) = attempts(queues.engine.store, "default", 1, everything=True)
-    assert (one.due_us, one.ended_us, one.worker, one.fence) == (NOW_US, NOW_US, "", 0)
+    (event, _) = attempts(queues.engine.store, "default", 1, everything=True)
+    assert (event.due_us, event.ended_us, event.worker, event.fence) == (NOW_US, NOW_US, "", 0)
     clock.advance(1)
 
 
@@ -76,11 +76,11 @@ def test_unique_births_and_what_becomes_of_them_are_told(queues: Queues, mode: M
         "replace": ["cancelled", "enqueued"],
         "earliest": ["changed", "enqueued"],
     }
-    found = words(queues)
+    happened = words(queues)
     if mode == "replace":  # the second birth is an effect of the first one's end
-        assert set(found) >= {"enqueued", "cancelled"}
+        assert set(happened) >= {"enqueued", "cancelled"}
     else:
-        assert sorted(found) == expected[mode]
+        assert sorted(happened) == expected[mode]
 
 
 def test_changes_are_told(queues: Queues, clock: HandClock) -> None:
@@ -126,13 +126,13 @@ def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
     queues.cancel(job.id)
     rows = store.tail("default!history", 0, after=None, limit=10).rows
     births = [
-        one
-        for one in (decode(row.body, EnqueuedEvent) for row in rows)
-        if one.outcome == "enqueued"
+        event
+        for event in (decode(row.body, EnqueuedEvent) for row in rows)
+        if event.outcome == "enqueued"
     ]
-    found = {one.size: (one.codec, one.payload) for one in births}
+    payloads = {event.size: (event.codec, event.payload) for event in births}
     kept = {len(job.body): (job.codec, job.body), len(large): (0, None)}
-    assert found == (kept if history == "arguments" else {None: (None, None)})
+    assert payloads == (kept if history == "arguments" else {None: (None, None)})
     (end,) = [decode(row.body, EnqueuedEvent) for row in rows if b"cancelled" in row.body]
     assert end.payload is None
     assert max(len(row.body) for row in rows) < 2 * ARGUMENTS_BYTES_MAX
@@ -175,13 +175,13 @@ def test_whoever_follows_misses_nothing_however_late(queues: Queues, clock: Hand
 
     assert read() == []
     (job,) = put(queues, call(1))
-    assert [one.job for one in read()] == [job.id.hex()]
+    assert [attempt.job for attempt in read()] == [job.id.hex()]
     clock.advance(3600)
     put(queues, call(2))
     assert len(read()) == 1
     late = happened(job, "changed", NOW_US + 5)  # it is written an hour late
     queues.engine.store.append([row_of_event(late, job, b"cause")])
-    assert [one.outcome for one in read()] == ["changed"]
+    assert [attempt.outcome for attempt in read()] == ["changed"]
     assert read() == []
 
 
@@ -194,7 +194,7 @@ def test_whoever_follows_reads_an_attempt_once_though_it_has_two_rows(
     done = done_of([claimed(number) for number in range(3)])
     queues.engine.store.append([*rows_of_ended(done), *rows_of_each(done[:2])])
     clock.advance(1)
-    assert [one.job for one in events.read()] == [one.job.id.hex() for one in done]
+    assert [attempt.job for attempt in events.read()] == [ended.job.id.hex() for ended in done]
     assert events.read() == []
 
 

@@ -21,15 +21,15 @@ def served(
     weights: TenantWeights, limit: int, claims: int, *, tenants: str = TENANTS
 ) -> Counter[str]:
     """Share out jobs of tenants who always have more, claim after claim."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for _ in range(claims):
         kinds = [(0, tenant) for tenant in tenants]
         weights.present(kinds)
         shares = weights.shares(kinds, limit)
         given = [kind for kind, count in shares.items() for _ in range(count)]
         weights.given(given)
-        found.update(tenant for _, tenant in given)
-    return found
+        counts.update(tenant for _, tenant in given)
+    return counts
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
@@ -38,11 +38,11 @@ def test_weights_hold_to_a_turn_however_few_are_claimed_at_once(limit: int) -> N
     weights = TenantWeights()
     weights.weights = WEIGHTS
     count = 600 // limit
-    found = served(weights, limit, count)
+    counts = served(weights, limit, count)
     total = sum(WEIGHTS.values()) + 1
     for tenant in TENANTS:
         fair = limit * count * WEIGHTS.get(tenant, 1) / total
-        assert abs(found[tenant] - fair) <= 2, found
+        assert abs(counts[tenant] - fair) <= 2, counts
 
 
 def test_who_was_away_saved_nothing_up_and_who_owes_is_not_forgiven() -> None:
@@ -79,14 +79,14 @@ def test_a_worker_claims_by_weight_while_all_have_jobs(
         world.queues.enqueue(EnqueueRequest("q", "t", 0, bodies, None, 0, tenant))
     claimer, chance = Claimer(world.queues.engine, ["q"], "w1"), random.Random(7)
     claimer.refresh()
-    found: Counter[str] = Counter()
-    while sum(found.values()) < 200:
-        found.update(one.job.lane.tenant for one in claimer.claim(limit, {}))
+    counts: Counter[str] = Counter()
+    while sum(counts.values()) < 200:
+        counts.update(claimed.job.lane.tenant for claimed in claimer.claim(limit, {}))
         if chance.random() < 0.2:
             claimer.refresh()
-    total = sum(found.values())
+    total = sum(counts.values())
     for tenant, part in (("a", 3 / 5), ("b", 1 / 5), ("c", 1 / 5)):
-        assert abs(found[tenant] / total - part) <= 0.05, found
+        assert abs(counts[tenant] / total - part) <= 0.05, counts
     world.store.close()
 
 

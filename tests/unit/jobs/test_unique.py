@@ -231,7 +231,7 @@ def test_a_waiting_job_that_has_expired_holds_its_key_no_longer(
         assert queues.find(first.id).status == "expired"
     past = attempts(queues.engine.store, "default", settings.shards_read, everything=True)
     ended = [(first.id.hex(), "expired")] if settings.history != "off" else []
-    assert [(one.job, one.outcome) for one in past] == ended
+    assert [(attempt.job, attempt.outcome) for attempt in past] == ended
 
 
 def test_a_stale_end_releases_no_key(queues: Queues, clock: HandClock) -> None:
@@ -388,10 +388,10 @@ def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) ->
     def produce(number: int, open_queues: Callable[[], Queues]) -> None:
         try:
             queues = open_queues()
-            for one in range(rounds):
+            for turn in range(rounds):
                 barrier.wait(60)
                 with suppress(Duplicate):
-                    queues.enqueue(keyed(100 * one + number, mode=mode, key=f"key {one}"))
+                    queues.enqueue(keyed(100 * turn + number, mode=mode, key=f"key {turn}"))
         except BaseException as error:  # noqa: BLE001  (raised below, in the test's thread)
             errors.append(error)
             barrier.abort()

@@ -150,7 +150,7 @@ def test_a_producer_and_a_finisher_in_any_order(mode: Mode) -> None:
             ]
         )
         stage.turns = None
-        left = [one.id.hex() for one in living(stage)]
+        left = [job.id.hex() for job in living(stage)]
         assert left in ([], stands)  # the finished job stood for the call, or it has its own
         assert left or stands == [row.id.hex()]
         attempt(stage, keyed(3, mode="existing"))
@@ -229,9 +229,11 @@ def test_a_bulk_producer_pauses_at_any_step_while_a_key_is_taken(mode: Mode, key
             if stored < len(KEYS):
                 assert mode == "reject"
                 assert not has_ended
-                free = [one for one in KEYS[stored:] if one != key]
-                assert not any(keys_held(stage.queues(), one) for one in free)
-            held = {attempt(stage, keyed(9, key=one, mode="existing")) for one in KEYS}
+                free = [spare for spare in KEYS[stored:] if spare != key]
+                assert not any(keys_held(stage.queues(), spare) for spare in free)
+            held = {
+                attempt(stage, keyed(9, key=unique_key, mode="existing")) for unique_key in KEYS
+            }
             assert {row.id.hex() for row in living(stage)} == held
     raise AssertionError("the producer never comes to an end")
 

@@ -66,12 +66,12 @@ def test_a_delivery_is_stored_wherever_the_end_is_cut(
             whole = row._replace(opts=job.opts)
             complete(world.store, [stored(whole)])
             complete(world.store, [stored(whole)])
-        found = world.store.find([delivery.id])[0]
-        assert found is not None
-        assert (found.task, found.lane, found.body) == (
+        inserted = world.store.find([delivery.id])[0]
+        assert inserted is not None
+        assert (inserted.task, inserted.lane, inserted.body) == (
             webhooks.TASK, delivery.lane, delivery.body,
         )  # fmt: skip
-        assert ADDRESS not in found.body.decode()
+        assert ADDRESS not in inserted.body.decode()
 
 
 def test_each_end_has_a_delivery_of_its_own(world: World) -> None:
@@ -176,10 +176,10 @@ def test_a_receiver_that_answers_bit_by_bit_is_cut_off() -> None:
 def test_signatures_are_those_of_standard_webhooks() -> None:
     """The example of the specification."""
     key = b"\x30\xb5\xd3\x2f\x4d\x45\x33\x5b\x2f\x4d\x45\x33\x5b\x2f\x4d\x45"
-    found = signed(b'{"test": 2432232314}', "msg_p5jXN8AQM9LWM0D4loKWxJek", [key], 1614265330.9)
-    assert found["webhook-id"] == "msg_p5jXN8AQM9LWM0D4loKWxJek"
-    assert found["webhook-timestamp"] == "1614265330"
-    assert found["webhook-signature"].startswith("v1,")
+    headers = signed(b'{"test": 2432232314}', "msg_p5jXN8AQM9LWM0D4loKWxJek", [key], 1614265330.9)
+    assert headers["webhook-id"] == "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    assert headers["webhook-timestamp"] == "1614265330"
+    assert headers["webhook-signature"].startswith("v1,")
 
 
 def test_jobs_that_end_together_insert_the_same_deliveries(world: World) -> None:

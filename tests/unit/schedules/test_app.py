@@ -181,7 +181,7 @@ def test_schedules_are_set_read_and_removed_while_the_application_runs(
     assert (made.cron, made.tz, made.every) == ("30 3 * * *", "Europe/Vilnius", None)
     assert made.next == datetime(2026, 1, 1, 1, 30, tzinfo=UTC)
     assert find(app.engine, "customer-7").template.window_us == 60_000_000
-    assert [one.name for one in app.schedules.list()] == ["customer-7", "declared"]
+    assert [schedule.name for schedule in app.schedules.list()] == ["customer-7", "declared"]
     assert app.schedules.get("declared").every == MINUTE
     app.schedules.pause("customer-7")
     changed = app.schedules.set("customer-7", note, {"text": "b"}, every=MINUTE)

@@ -128,7 +128,7 @@ def test_a_dynamic_schedule_is_deleted_a_week_after_its_last_occurrence(world: W
     for us in (0, 1):
         world.clock.advance(us=end_us + us - world.now_us)
         advance_all(world.queues)
-        names.append([one.name for one in scheduler.all_schedules(world.queues.engine)])
+        names.append([schedule.name for schedule in scheduler.all_schedules(world.queues.engine)])
     assert names == [["declared", "endless", "s"], ["declared", "endless"]]
 
 
@@ -148,7 +148,7 @@ def test_planned_jobs_are_inserted_again_for_a_day(
     world.clock.advance(us=RESEND_US_MAX + over_us)
     skews_us = advance(world.queues, "s")
     due = [job.due_us for job in waiting(world) if job.due_us in (now_us - 5, now_us + 5)]
-    assert due == [one.nominal_us for one in planned] * is_sent
+    assert due == [job.nominal_us for job in planned] * is_sent
     assert len(left_out(world)) == is_sent
     assert not found(world).is_sending()
     assert found(world).sent_us == 0
@@ -179,7 +179,7 @@ def test_a_job_has_all_that_its_template_says_and_a_triggered_one_too(world: Wor
         options = read_options(job.opts)
         assert (options.tags, options.expires_us) == (("x", "y"), expires_us)
         assert options.terms == CallTerms(keep_us=5)
-        assert [tuple(one) for one in options.headers] == [("h", "v")]
+        assert [tuple(header) for header in options.headers] == [("h", "v")]
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -303,7 +303,7 @@ def test_the_highest_rank_is_bounded(world: World) -> None:
     timetables = [Timetable(world.queues, f"w{number}") for number in range(40)]
     for number in range(40):
         world.live(f"w{number}")
-    rests = {one.step().rest_us // REST_US for one in timetables}
+    rests = {timetable.step().rest_us // REST_US for timetable in timetables}
     assert rests == set(range(1, RANK_MAX + 1))
 
 

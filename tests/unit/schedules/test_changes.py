@@ -130,7 +130,7 @@ class Runs:
                 until_us=world.now_us + PREFETCH_US_MAX,
                 lease=Lease(world.now_us, LEASE_US, "w1", world.queues.engine.ids.token()),
             )
-            assert [one.job.id for one in claimed.jobs] == [job.id]
+            assert [taken.job.id for taken in claimed.jobs] == [job.id]
             return
         world.clock.jump(BEFORE_US / SECOND_US)  # the change reads a clock that is behind
         if had == "claimed":
@@ -159,7 +159,7 @@ def an_occurrence_is_one_job(world: World, change: str, had: str, overlap: Overl
     timing = replace(TIMING, overlap=overlap)
     _declare(world.queues, timing)
     world.clock.advance(us=EVERY_US - BEFORE_US)
-    job = min(jobs_of(world), key=lambda one: one.due_us)
+    job = min(jobs_of(world), key=lambda job: job.due_us)
     runs.have(job, had)
     CHANGES[change](world.other(), timing)
     advance_all(world.other())
@@ -194,7 +194,7 @@ def test_an_occurrence_is_one_job_whatever_changes_just_before_it(
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["memory", "steps"])
-@pytest.mark.parametrize("overlap", [one for one in get_args(Overlap) if one != "allow"])
+@pytest.mark.parametrize("overlap", [policy for policy in get_args(Overlap) if policy != "allow"])
 @pytest.mark.parametrize("had", HAD)
 def test_so_it_is_where_jobs_must_not_overlap(kind: str, had: str, overlap: Overlap) -> None:
     # T10, rule Z7
@@ -219,7 +219,7 @@ def test_a_change_that_breaks_off_leaves_one_job(kind: str, fault: Fault, had: s
             began_us = world.now_us
             _declare(world.queues, TIMING)
             world.clock.advance(us=EVERY_US - BEFORE_US)
-            runs.have(min(jobs_of(world), key=lambda one: one.due_us), had)
+            runs.have(min(jobs_of(world), key=lambda job: job.due_us), had)
             failing = FailingStore(world.store, {number: fault})
             with suppress(Unknown):
                 _declare(world.other(failing), TIMING, body=b"[2]")
@@ -308,7 +308,7 @@ def test_a_removed_schedule_is_kept_until_what_a_worker_has_is_past(world: World
         return
     put(world.queues, "s", TEMPLATE, Timing(every_us=EVERY_US))
     world.clock.advance(us=EVERY_US - BEFORE_US)
-    Runs(world).have(min(jobs_of(world), key=lambda one: one.due_us), "ahead")
+    Runs(world).have(min(jobs_of(world), key=lambda job: job.due_us), "ahead")
     scheduler.remove(world.queues, "s")
     assert definition.stored(world.store, "s") is not None
     assert scheduler.all_schedules(world.queues.engine) == []

@@ -37,13 +37,13 @@ def task(app: Dueline) -> Task[[], None]:
 
 def times_of(app: Dueline, clock: HandClock, minutes: int) -> list[str]:
     """Let time pass; return the times of the jobs that were stored."""
-    timetable, found = Timetable(app.queues, "w"), set[int]()
+    timetable, dues = Timetable(app.queues, "w"), set[int]()
     for _ in range(minutes):
         for _ in range(4):  # without transactions, a job takes several writes
             timetable.step()
-        found |= {job.due_us for job in app.engine.jobs_of("default")}
+        dues |= {job.due_us for job in app.engine.jobs_of("default")}
         clock.advance(60)
-    return [f"{to_datetime(us):%H:%M}" for us in sorted(found)]
+    return [f"{to_datetime(us):%H:%M}" for us in sorted(dues)]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_schedule_ends(
     terms: dict[str, Any],
     times: list[str],
 ) -> None:
-    found = app.schedules.set("s", task, **terms)
-    assert app.schedules.set("s", task, **terms) == found
+    declared = app.schedules.set("s", task, **terms)
+    assert app.schedules.set("s", task, **terms) == declared
     assert times_of(app, clock, 8) == times
     after = app.schedules.get("s")
     assert (after.next, after.is_paused) == (None, False)
@@ -144,9 +144,9 @@ def test_a_schedule_that_ended_says_so_and_is_dropped_after_a_week(
     app.schedules.set("later", task, at=NOW + timedelta(days=30))
     app.schedules.set("endless", task, every=3600)
     Timetable(app.queues, "w").step()
-    assert not any(one.has_ended for one in app.schedules.list())
+    assert not any(schedule.has_ended for schedule in app.schedules.list())
     times_of(app, clock, 4)
-    ended = [one.name for one in app.schedules.list() if one.has_ended]
+    ended = [schedule.name for schedule in app.schedules.list() if schedule.has_ended]
     assert ended == ["declared", "dynamic"]
     assert scheduler.unfinished(app.engine) == ["endless", "later"]
     clock.advance(ENDED_KEEP_US // 1_000_000)

@@ -45,10 +45,10 @@ FEW = 2
 
 def all_are_accounted_for(world: World, began_us: int, *, run: int) -> None:
     """Check that each time so far was run, waits, or was left out."""
-    one = found(world)
-    times = (one.through_us - began_us) // EVERY_US
-    assert one.stored == run + len(waiting(world))
-    assert one.stored + one.skipped == times
+    schedule = found(world)
+    times = (schedule.through_us - began_us) // EVERY_US
+    assert schedule.stored == run + len(waiting(world))
+    assert schedule.stored + schedule.skipped == times
 
 
 def a_row_may_be_overlooked_once(world: World) -> None:
@@ -233,7 +233,8 @@ def test_whichever_call_fails_one_lives_and_what_is_left_out_is_told_once(
             assert len(waiting(world)) == 1
             all_are_accounted_for(world, began_us, run=1)
             told = [
-                int(one.error.split()[1]) if "times" in one.error else 1 for one in left_out(world)
+                int(attempt.error.split()[1]) if "times" in attempt.error else 1
+                for attempt in left_out(world)
             ]
             assert sum(told) == found(world).skipped, f"call {number} of {failing.calls}"
         if failing.calls < number:
@@ -290,12 +291,14 @@ def test_skipped_occurrences_are_reported_in_a_full_history(world: World) -> Non
         world.claim(waiting(world)[0].id, start=True)
         world.clock.advance(us=10 * EVERY_US)
         advance_all(world.queues)
-        told = sorted(left_out(world), key=lambda one: one.due_us)
-        assert [one.error.split()[:3] for one in told] == [
+        told = sorted(left_out(world), key=lambda attempt: attempt.due_us)
+        assert [attempt.error.split()[:3] for attempt in told] == [
             ["missed:", "7", "times"], ["overlap:", "3", "times"],
         ][:count]  # fmt: skip
-        assert all(one.ended_us == world.now_us and not one.worker for one in told)
-        assert all(world.store.find([JobId(bytes.fromhex(one.job))]) == [None] for one in told)
+        assert all(attempt.ended_us == world.now_us and not attempt.worker for attempt in told)
+        assert all(
+            world.store.find([JobId(bytes.fromhex(attempt.job))]) == [None] for attempt in told
+        )
         scheduler.remove(world.queues, "s")
         world.end(world.claim(waiting(world)[0].id), Outcome("done", world.now_us))
 

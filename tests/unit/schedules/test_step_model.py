@@ -202,7 +202,7 @@ BOUNDS = [
     Timing(every_us=EVERY_US_MIN, times=TIMES_MAX),
     Timing(every_us=EVERY_US_MIN, until_us=5),
     *(Timing(every_us=EVERY_US_MIN, overlap=overlap) for overlap in OVERLAPS),
-    *(Timing(every_us=EVERY_US_MIN, catch_up=one) for one in get_args(definition.CatchUp)),
+    *(Timing(every_us=EVERY_US_MIN, catch_up=policy) for policy in get_args(definition.CatchUp)),
     *(Timing(every_us=EVERY_US_MIN, catch_up_max=count) for count in (1, CATCH_UP_MAX)),
 ]
 BEYOND = [
@@ -311,7 +311,7 @@ def test_the_next_time_and_its_decision_regard_what_is_handled_held_or_paused() 
         replace(plain, timing=replace(timing, overlap="allow")),
         replace(plain, through_us=timing.last_us),
     ]  # fmt: skip
-    assert [definition.next_decision_us(one, NOW_US) for one in none] == [None] * 4
+    assert [definition.next_decision_us(schedule, NOW_US) for schedule in none] == [None] * 4
     assert definition.coming(plain, NOW_US, 2) == [NOW_US + UNIT_US, next_us]
     assert definition.coming(none[0], NOW_US, 2) == []
 

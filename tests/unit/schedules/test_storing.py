@@ -59,12 +59,12 @@ def changes(world: World) -> list[Callable[[Queues], object]]:
 
 def expected(timing: Timing, from_us: int) -> list[int]:
     """List the times of the next minute and a half."""
-    found = list[int]()
+    times = list[int]()
     for us in definition.times_after(timing, from_us):
         if us > from_us + 90 * SECOND_US:
-            return found
-        found.append(us)
-    return found
+            return times
+        times.append(us)
+    return times
 
 
 def test_each_time_is_one_job_with_what_it_asks_for(world: World) -> None:
@@ -154,12 +154,12 @@ def test_a_change_that_breaks_off_is_seen_through_or_has_changed_nothing(
                 with suppress(Unknown):
                     changes(world)[place](world.other(failing))
                 advance_all(world.other())
-                found = definition.stored(world.store, "s")
+                stored = definition.stored(world.store, "s")
                 jobs = [(job.due_us, job.body) for job in waiting(world)]
-                if found is None or found.schedule.is_paused:
+                if stored is None or stored.schedule.is_paused:
                     assert jobs == []
                 else:
-                    now = found.schedule
+                    now = stored.schedule
                     times = expected(now.timing, world.now_us)
                     assert [us for us, _ in jobs] == [us for us in times if us <= now.through_us]
                     assert {body for _, body in jobs} == {now.template.body}
@@ -236,9 +236,9 @@ def test_what_was_missed_runs_late_and_once(world: World) -> None:
     assert sorted(ran)[-10:] == times(world, began_us)[-10:]
     assert first < set(ran)
     assert len(ran) == len(set(ran)) == 3 + 7 + 3
-    found = definition.stored(world.store, "s")
-    assert found is not None
-    assert found.schedule.skipped == 20 - 13
+    stored = definition.stored(world.store, "s")
+    assert stored is not None
+    assert stored.schedule.skipped == 20 - 13
 
 
 def test_no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
@@ -247,20 +247,20 @@ def test_no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
     world = world_on("steps", Path())
     put(world.queues, "s", TEMPLATE, TIMING)
     world.clock.advance(us=EVERY_US)
-    found = None
+    stored = None
     for number in range(1, 10):
         failing = FailingStore(world.store, {number: Fault.BEFORE})
         with suppress(Unknown):
             advance(world.other(failing), "s")
-        found = definition.stored(world.store, "s")
-        if found and found.schedule.births:  # their keys are written down, and they are not sent
+        stored = definition.stored(world.store, "s")
+        if stored and stored.schedule.births:  # their keys are written down, and they are not sent
             break
-    assert found is not None
-    assert found.schedule.births
+    assert stored is not None
+    assert stored.schedule.births
     before = {job.id for job in waiting(world)}
     world.clock.advance(us=RESEND_US_MAX)
     advance(world.queues, "s")
-    lost = {definition.job_id(found.schedule, birth[0]) for birth in found.schedule.births}
+    lost = {definition.job_id(stored.schedule, birth[0]) for birth in stored.schedule.births}
     assert not lost & {job.id for job in waiting(world)}
     assert before <= {job.id for job in waiting(world)}
 
@@ -288,11 +288,11 @@ def test_what_was_begun_with_a_schedule_is_finished_before_it_moves(kind: str) -
                 failing = FailingStore(world.store, {number: Fault.AFTER})
                 with suppress(Unknown):
                     changes(world)[place](world.other(failing))
-                found = scheduler.finish_started(world.other(), "s")
-                assert found is None or not found.schedule.is_sending()
-                assert found is None or not (found.schedule.recalled or found.schedule.ended)
-                is_active = found is not None and not found.schedule.is_paused
-                bodies = {found.schedule.template.body} if found and is_active else set()
+                stored = scheduler.finish_started(world.other(), "s")
+                assert stored is None or not stored.schedule.is_sending()
+                assert stored is None or not (stored.schedule.recalled or stored.schedule.ended)
+                is_active = stored is not None and not stored.schedule.is_paused
+                bodies = {stored.schedule.template.body} if stored and is_active else set()
                 assert {job.body for job in waiting(world)} <= bodies
             if failing.calls < number:
                 break

@@ -50,10 +50,10 @@ def one_by_one(overlap: Overlap) -> Timing:
 
 def all_are_accounted_for(world: World, began_us: int, *, ended: int) -> None:
     """Check that each time so far came to a job, waits, or was left out."""
-    one = found(world)
-    times = (one.through_us - began_us) // EVERY_US
-    assert one.stored == ended + len(waiting(world))
-    assert one.stored + one.skipped + bool(one.held_us) == times
+    schedule = found(world)
+    times = (schedule.through_us - began_us) // EVERY_US
+    assert schedule.stored == ended + len(waiting(world))
+    assert schedule.stored + schedule.skipped + bool(schedule.held_us) == times
 
 
 def begun(world: World) -> Job:
@@ -210,7 +210,7 @@ def test_a_change_keeps_what_waits_and_a_pause_lets_go_of_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overlap", [one for one in get_args(Overlap) if one != "allow"])
+@pytest.mark.parametrize("overlap", [policy for policy in get_args(Overlap) if policy != "allow"])
 def test_five_who_race_never_have_two_that_live(world: World, overlap: Overlap) -> None:
     # T10
     began_us, ended = world.now_us, 0

@@ -32,7 +32,7 @@ GAP_S_MAX = 3
 
 
 def jobs_of(world: World) -> list[Job]:
-    return sorted(world.queues.engine.jobs_of("q"), key=lambda one: one.due_us)
+    return sorted(world.queues.engine.jobs_of("q"), key=lambda job: job.due_us)
 
 
 def engines(world: World, count: int) -> list[Timetable]:
@@ -51,13 +51,13 @@ class Town:
     def __init__(self, world: World, timetables: list[Timetable]) -> None:
         self.world = world
         self.checks = 0
-        self._at_us = [(world.now_us, one) for one in timetables]
+        self._at_us = [(world.now_us, timetable) for timetable in timetables]
 
     def run(self, span_s: float) -> None:
         """Let so much time pass."""
         end_us = self.world.now_us + round(span_s * SECOND_US)
         while True:
-            at_us, timetable = min(self._at_us, key=lambda one: one[0])
+            at_us, timetable = min(self._at_us, key=lambda turn: turn[0])
             if at_us > end_us:
                 break
             self.world.clock.advance(us=max(0, at_us - self.world.now_us))
@@ -84,7 +84,7 @@ def test_without_any_monitor_no_occurrence_is_late(world: World, overlap: Overla
     town = Town(world, engines(world, 3))
     for _ in range(600):
         town.run(0.25)
-        late_s = [(world.now_us - one.due_us) / SECOND_US for one in jobs_of(world)]
+        late_s = [(world.now_us - job.due_us) / SECOND_US for job in jobs_of(world)]
         assert all(late < GAP_S_MAX for late in late_s), late_s
         finish(world)
     stored = scheduler.find(world.queues.engine, "s").stored
@@ -104,7 +104,7 @@ def test_when_the_monitor_dies_no_gap_is_longer_than_three_seconds(
         town.run(0.05)
         if tick % 20 == 0 and tick < 400:  # the monitor, until it dies
             scheduler.advance_all(world.queues)
-        if any(one.at_us <= world.now_us for one in jobs_of(world)):
+        if any(job.at_us <= world.now_us for job in jobs_of(world)):
             ran_us.append(world.now_us)
             finish(world)
     gaps_s = [(after - before) / SECOND_US for before, after in pairwise(ran_us)]
@@ -240,7 +240,7 @@ def test_a_monitor_that_is_killed_stops_no_schedule(folder: Path) -> None:
         grant = holder_of(app.store)
         assert grant is not None
         pid = int(grant.holder.split(":")[1])
-        assert pid in [one.pid for one in workers]
+        assert pid in [worker.pid for worker in workers]
         os.kill(pid, signal.SIGKILL)
         before = {name: len(times(folder, name)) for name in names}
         until(lambda: all(len(times(folder, name)) > before[name] + 4 for name in names))
@@ -248,9 +248,9 @@ def test_a_monitor_that_is_killed_stops_no_schedule(folder: Path) -> None:
             ran = times(folder, name)
             assert max(b - a for a, b in pairwise(ran)) < 18, ran
     finally:
-        for one in workers:
-            one.kill()
-            one.wait()
+        for worker in workers:
+            worker.kill()
+            worker.wait()
         app.close()
 
 

@@ -70,8 +70,8 @@ def test_clocks_are_read_as_people_read_them(
     cron: str, zone: str, after: str, expected: list[str]
 ) -> None:
     timing = Timing(cron, zone)
-    found = list(islice(times_after(timing, at(after, zone)), len(expected)))
-    assert found == [at(one, zone) for one in expected]
+    times = list(islice(times_after(timing, at(after, zone)), len(expected)))
+    assert times == [at(text, zone) for text in expected]
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -99,11 +99,11 @@ def test_wherever_one_begins_the_times_are_the_same(cron: str, zone: str) -> Non
 )
 def test_intervals_are_counted_from_their_start(every: int, start: int, after: int, n: int) -> None:
     timing = Timing(every_us=every, start_us=start)
-    found = list(islice(times_after(timing, after), n))
-    assert all(us > after and us >= start and (us - start) % every == 0 for us in found)
-    assert found[0] - every <= after or found[0] == start
-    assert [b - a for a, b in pairwise(found)] == [every] * (n - 1)
-    assert last_times(timing, after, found[-1], n) == found
+    times = list(islice(times_after(timing, after), n))
+    assert all(us > after and us >= start and (us - start) % every == 0 for us in times)
+    assert times[0] - every <= after or times[0] == start
+    assert [b - a for a, b in pairwise(times)] == [every] * (n - 1)
+    assert last_times(timing, after, times[-1], n) == times
 
 
 def test_a_timing_that_cannot_be_is_refused_with_the_reason() -> None:
@@ -164,15 +164,13 @@ def test_a_minute_late_is_not_missed() -> None:
 
 def test_jobs_are_stored_a_minute_ahead_each_once() -> None:
     schedule = Schedule(TEMPLATE, Timing(every_us=7 * SECOND_US), b"seed", NOW_US)
-    found: list[int] = []
+    sent: list[int] = []
     for second in range(0, 600, 13):
         times, schedule = step(schedule, NOW_US + second * SECOND_US)
         assert all(us <= NOW_US + second * SECOND_US + AHEAD_US for us in times)
-        found += times
-    assert found == list(
-        takewhile(lambda us: us <= found[-1], times_after(schedule.timing, NOW_US))
-    )
-    assert found[-1] > NOW_US + 600 * SECOND_US
+        sent += times
+    assert sent == list(takewhile(lambda us: us <= sent[-1], times_after(schedule.timing, NOW_US)))
+    assert sent[-1] > NOW_US + 600 * SECOND_US
 
 
 def test_a_step_stores_all_of_its_span_at_once() -> None:
@@ -228,5 +226,7 @@ TIMINGS = [
 def test_timings_are_the_same_if_their_occurrences_are(timing: Timing) -> None:
     """Else a schedule that is declared again with another start would keep its old times."""
     for other in TIMINGS:
-        mine, others = (list(islice(times_after(one, NOW_US), 99)) for one in (timing, other))
+        mine, others = (
+            list(islice(times_after(each_timing, NOW_US), 99)) for each_timing in (timing, other)
+        )
         assert has_same_times(timing, other) == (mine == others), other

@@ -88,17 +88,17 @@ class Clock:
         self.begin, self.end = begin, end
         count = int((end - begin) / MINUTE)
         minutes = [begin + n * MINUTE for n in range(1, count + 1)]
-        self._shown = [(one, one.astimezone(zone)) for one in minutes]
+        self._shown = [(minute, minute.astimezone(zone)) for minute in minutes]
         first = begin.astimezone(zone).replace(tzinfo=None) - timedelta(hours=4)
         local = [first + n * MINUTE for n in range(count + 8 * 60)]
-        self._named = [(at(one, zone), one) for one in local]
+        self._named = [(at(minute, zone), minute) for minute in local]
 
     def times(self, expression: str) -> list[datetime]:
         """List the occurrences after the begin, up to the end."""
         fields = fields_of(expression)
         minutes = self._shown if fields.star[0] or fields.star[1] else self._named
-        found = {moment for moment, local in minutes if fields.has(local)}
-        return sorted(moment for moment in found if self.begin < moment <= self.end)
+        matches = {moment for moment, local in minutes if fields.has(local)}
+        return sorted(moment for moment in matches if self.begin < moment <= self.end)
 
 
 # --- changes of the clock -----------------------------------------------------------------------
@@ -119,14 +119,14 @@ def changes(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta, timedelta]]:
 
 
 def offset(moment: datetime, zone: ZoneInfo) -> timedelta:
-    found = moment.astimezone(zone).utcoffset()
-    assert found is not None
-    return found
+    utc_offset = moment.astimezone(zone).utcoffset()
+    assert utc_offset is not None
+    return utc_offset
 
 
 def rule_of(name: str) -> tuple[bytes, Sequence[timedelta]]:
     """Return what tells zones apart: their rule for the future, and samples of their offsets."""
-    files = [one for path in TZPATH if (one := Path(path, name)).is_file()]
+    files = [file for path in TZPATH if (file := Path(path, name)).is_file()]
     rule = files[0].read_bytes().rstrip(b"\n").rpartition(b"\n")[2] if files else name.encode()
     zone = ZoneInfo(name)
     return rule, tuple(offset(FIRST + n * 10 * DAY, zone) for n in range(360))
@@ -169,10 +169,10 @@ def check_change(zone: ZoneInfo, change: tuple[datetime, timedelta, timedelta]) 
     clock = Clock(zone, begin, end)
     for expression in expressions(*change):
         timing = Timing(expression, zone.key)
-        expected = [to_us(one) for one in clock.times(expression)]
+        expected = [to_us(minute) for minute in clock.times(expression)]
         upto = to_us(end).__ge__
-        found = list(takewhile(upto, times_after(timing, to_us(begin))))
-        assert found == expected, (zone.key, moment, expression)
+        times = list(takewhile(upto, times_after(timing, to_us(begin))))
+        assert times == expected, (zone.key, moment, expression)
         for minutes in (-61, 0, 45):
             from_us = to_us(moment + minutes * MINUTE)
             later = [us for us in expected if us > from_us]

@@ -59,7 +59,7 @@ def test_what_is_appended_is_consumed(app: Dueline) -> None:
         (member,) = clicks.members("billing")
         process = f"{socket.gethostname()}:{os.getpid()}"
         assert re.fullmatch(rf"{re.escape(process)}:[0-9a-f]{{8}}", member.name)
-    assert [one.rows for one in clicks.lag("billing")] == [0, 0, 0]
+    assert [lag.rows for lag in clicks.lag("billing")] == [0, 0, 0]
     clicks.consumer("late", start="newest", lease=30)(late.hear)
     clicks.consumer("other", lease=30)(late.hear)
     with app.consuming(["clicks/other", "clicks/late"], threads=2):
@@ -102,8 +102,8 @@ def test_a_lease_has_one_holder_at_a_time(app: Dueline) -> None:
 
 
 def test_sequences_of_one_name_give_each_number_once(app: Dueline) -> None:
-    one, two = app.sequence("orders", block=10), app.sequence("orders", block=10)
-    numbers = [one.next(), two.next(), *one.many(12), two.next()]
+    first, second = app.sequence("orders", block=10), app.sequence("orders", block=10)
+    numbers = [first.next(), second.next(), *first.many(12), second.next()]
     assert len(set(numbers)) == len(numbers)
     assert numbers[0] == 1
     app.close()

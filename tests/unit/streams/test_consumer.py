@@ -150,35 +150,35 @@ def test_a_dead_members_shards_are_taken_over_within_two_leases(stage: Stage) ->
 
 
 def test_a_member_that_is_alone_again_takes_what_was_given_away(stage: Stage) -> None:
-    one, two = stage.member(shards=5), stage.member(shards=5)
+    first, second = stage.member(shards=5), stage.member(shards=5)
     stage.stream(5).append(0)
-    stage.settle_down(one, two)
-    assert owners(one, two) == [2, 3]
-    one.leave()
-    assert one.held == []
-    stage.settle_down(two, beats=2)
-    assert two.held == [0, 1, 2, 3, 4]
+    stage.settle_down(first, second)
+    assert owners(first, second) == [2, 3]
+    first.leave()
+    assert first.held == []
+    stage.settle_down(second, beats=2)
+    assert second.held == [0, 1, 2, 3, 4]
 
 
 def test_a_shard_whose_batch_is_under_way_is_given_away_after_it(stage: Stage) -> None:
     fill(stage, shards=2)
-    one = stage.member(shards=2)
-    one.balance()
-    assert one.begin(0)
-    assert one.begin(1)
-    assert not one.begin(0)
-    held = [one.poll(shard) for shard in (0, 1)]
+    member = stage.member(shards=2)
+    member.balance()
+    assert member.begin(0)
+    assert member.begin(1)
+    assert not member.begin(0)
+    held = [member.poll(shard) for shard in (0, 1)]
     two = stage.member(shards=2)
-    stage.settle_down(two, one, beats=4)
+    stage.settle_down(two, member, beats=4)
     assert len(two.held) == 0
-    (leaving,) = {0, 1} - set(one.held)
+    (leaving,) = {0, 1} - set(member.held)
     batch = held[leaving]
     assert batch is not None
-    one.commit(batch)
-    one.end(leaving)
-    assert not one.begin(leaving)  # it goes away
-    stage.settle_down(one, two, beats=4)
-    assert (two.held, one.held) == ([leaving], [1 - leaving])
+    member.commit(batch)
+    member.end(leaving)
+    assert not member.begin(leaving)  # it goes away
+    stage.settle_down(member, two, beats=4)
+    assert (two.held, member.held) == ([leaving], [1 - leaving])
 
 
 def test_members_say_what_they_hold_and_since_when_they_are_busy(stage: Stage) -> None:

@@ -38,14 +38,14 @@ class Flow:
 
 def take(stage: Stage, *members: Consumer, rounds: int = 12) -> dict[str, list[int]]:
     """Let members handle what there is; answer what came of each key, in order."""
-    found: dict[str, list[int]] = {}
+    taken: dict[str, list[int]] = {}
     for _ in range(rounds):
         for member in members:
             member.balance()
             for key, number in values(member):
-                found.setdefault(key, []).append(number)
+                taken.setdefault(key, []).append(number)
         stage.clock.advance(1)
-    return found
+    return taken
 
 
 def test_nothing_is_lost_doubled_or_out_of_order_when_a_stream_is_cut_anew(stage: Stage) -> None:
@@ -53,14 +53,14 @@ def test_nothing_is_lost_doubled_or_out_of_order_when_a_stream_is_cut_anew(stage
     flow = Flow(stage)
     flow.put()
     members = [stage.member(shards=None), stage.member(shards=None)]
-    found = take(stage, *members, rounds=2)
+    taken = take(stage, *members, rounds=2)
     for shards in (7, 3):
         flow.put(7)
         stage.stream(None).reshard(shards)
         flow.put()  # by those who do not know yet, too
         for key, numbers in take(stage, *members).items():
-            found.setdefault(key, []).extend(numbers)
-    assert found == flow.sent
+            taken.setdefault(key, []).extend(numbers)
+    assert taken == flow.sent
     assert sorted(shard for member in members for shard in member.held) == [8, 9, 10]
     assert {len(member.held) for member in members} == {1, 2}
 
@@ -104,24 +104,24 @@ def test_an_idle_member_sees_a_cut_soon_and_without_a_beat(stage: Stage) -> None
 def test_a_shard_that_goes_away_goes_when_its_batch_is_over(stage: Stage) -> None:
     orders = stage.stream(2)
     orders.append_many([(number, str(number)) for number in range(8)])
-    one, other = stage.member("a", shards=2), stage.member("b", shards=2)
-    one.balance()
-    assert one.begin(0)
-    assert one.begin(1)
+    mine, other = stage.member("a", shards=2), stage.member("b", shards=2)
+    mine.balance()
+    assert mine.begin(0)
+    assert mine.begin(1)
     other.balance()
-    one.balance()  # one of them is to go, and is not done
-    assert len(one.held) == 1
-    assert not one.is_unsettled()
-    (left,) = {0, 1}.difference(one.held)
-    one.end(*one.held)
-    assert not one.is_unsettled()
-    one.end(left)
-    assert one.is_unsettled()
+    mine.balance()  # one of them is to go, and is not done
+    assert len(mine.held) == 1
+    assert not mine.is_unsettled()
+    (left,) = {0, 1}.difference(mine.held)
+    mine.end(*mine.held)
+    assert not mine.is_unsettled()
+    mine.end(left)
+    assert mine.is_unsettled()
     other.balance()
     assert other.held == []
     stage.clock.advance(0.3)
     assert not other.is_unsettled()  # nothing is free
-    one.balance()
+    mine.balance()
     assert not other.is_unsettled()  # it looked a moment ago
     stage.clock.advance(0.3)
     assert other.is_unsettled()
@@ -135,7 +135,9 @@ def test_a_shard_that_goes_away_goes_when_its_batch_is_over(stage: Stage) -> Non
 def test_only_the_shard_that_is_read_out_is_released(stage: Stage, first: int) -> None:
     """Whichever shard the member takes first, it keeps the leases of those that it needs."""
     names = (f"m{number}" for number in range(99))
-    name = next(one for one in names if groups.preferred(one, range(3))[0] == first)
+    name = next(
+        candidate for candidate in names if groups.preferred(candidate, range(3))[0] == first
+    )
     orders, member = stage.stream(1), stage.member(name, shards=None)
     orders.append(0)
     member.balance()
@@ -161,8 +163,8 @@ def test_readers_and_lags_go_over_all_cuts(stage: Stage) -> None:
     stage.later()
     assert [event.value for event in orders.read()] == list(range(20))
     lags = orders.lag("billing")
-    assert [one.shard for one in lags] == [0, 1, 2, 3, 4]
-    assert sum(one.rows for one in lags) == 20  # and none that lies above a seal
+    assert [lag.shard for lag in lags] == [0, 1, 2, 3, 4]
+    assert sum(lag.rows for lag in lags) == 20  # and none that lies above a seal
 
 
 def test_a_process_that_declares_the_old_number_goes_on(stage: Stage) -> None:
@@ -244,7 +246,7 @@ def test_an_append_of_unknown_outcome_is_repeated_in_the_present_cut(clock: Hand
     assert event.shard >= 1
     assert event.position.at_us < SEALED_US
     clock.advance(1)
-    assert {one.value for one in orders.read()} == {0, 1}
+    assert {event.value for event in orders.read()} == {0, 1}
 
 
 def test_what_is_set_aside_stays_in_order_over_a_cut(stage: Stage) -> None:

@@ -20,7 +20,7 @@ def test_nothing_is_lost_or_out_of_order_when_a_stream_is_cut_anew() -> None:
         apps = [Dueline(url), Dueline(url)]
         streams = [app.stream("clicks", shards=1) for app in apps]
         sent: dict[str, list[int]] = {}
-        found: dict[str, list[int]] = {}
+        handled: dict[str, list[int]] = {}
         wakeup = threading.Condition()
 
         @streams[0].consumer("billing", lease=4)
@@ -28,7 +28,7 @@ def test_nothing_is_lost_or_out_of_order_when_a_stream_is_cut_anew() -> None:
             with wakeup:
                 for event in batch.events:
                     key, number = event.value
-                    numbers = found.setdefault(key, [])
+                    numbers = handled.setdefault(key, [])
                     if number not in numbers:
                         numbers.append(number)
                 wakeup.notify_all()
@@ -47,7 +47,7 @@ def test_nothing_is_lost_or_out_of_order_when_a_stream_is_cut_anew() -> None:
                 streams[1].reshard(shards)
                 put(10)
             with wakeup:
-                assert wakeup.wait_for(lambda: found == sent, ENDS_WITHIN_S)
+                assert wakeup.wait_for(lambda: handled == sent, ENDS_WITHIN_S)
         assert len({event.id for event in streams[1].read()}) == sum(map(len, sent.values()))
         assert streams[0].look().first == 8
         for app in apps:

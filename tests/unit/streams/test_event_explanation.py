@@ -16,7 +16,7 @@ def explained(stage: Stage, event: Event, group: str = "billing") -> Explanation
     engine = stage.queues.engine
     unknown = Explanation("unknown", "")
     details = explain_event(engine, "orders", event.id, lambda _: unknown)
-    return next(found.explanation for found in details.deliveries if found.group == group)
+    return next(delivery.explanation for delivery in details.deliveries if delivery.group == group)
 
 
 def test_a_dead_lettered_event_names_the_command_that_has_it_handled(stage: Stage) -> None:
@@ -56,7 +56,7 @@ def test_what_comes_before_an_event_is_named(stage: Stage) -> None:
         stage.later()
         stage.settle_down(member)
         values(member)
-    assert {explained(stage, found).reason for found in (old, event)} == {"done"}
+    assert {explained(stage, sent).reason for sent in (old, event)} == {"done"}
 
 
 def test_a_group_that_began_later_and_names_that_are_none(stage: Stage) -> None:

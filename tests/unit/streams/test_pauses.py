@@ -36,8 +36,8 @@ def test_what_is_paused_waits_and_continues_where_it_stopped(stage: Stage) -> No
     orders.pause(group="mail", shard=SHARD)
     in_shard = append(20)
     everything = set(range(20, 32))
-    found = read()
-    assert (set(found["billing"]), set(found["mail"])) == (everything, everything - in_shard)
+    by_group = read()
+    assert (set(by_group["billing"]), set(by_group["mail"])) == (everything, everything - in_shard)
     orders.pause(shard=SHARD)
     orders.resume(group="mail", shard=SHARD)
     assert read()["mail"] == []
@@ -67,8 +67,8 @@ def test_a_late_group_that_is_paused_is_named_so(stage: Stage) -> None:
     stage.settle_down(member)
     orders.pause(group="billing")
     stage.clock.advance(1000)
-    (found,) = stuck_groups(stage.queues.engine, max_age_us=300_000_000, verdict="warning")
-    assert "paused: group billing" in found.finding
+    (check,) = stuck_groups(stage.queues.engine, max_age_us=300_000_000, verdict="warning")
+    assert "paused: group billing" in check.finding
 
 
 def test_only_what_there_is_can_be_paused(stage: Stage) -> None:
@@ -86,7 +86,7 @@ def test_only_what_there_is_can_be_paused(stage: Stage) -> None:
     orders.resume(shard=1)  # which changes nothing
     assert orders.look().paused == ()
     orders.pause(group="billing", shard=0)
-    assert [one.text for one in orders.look().paused] == ["group billing, shard 0"]
+    assert [pause.text for pause in orders.look().paused] == ["group billing, shard 0"]
 
 
 def test_as_many_parts_are_paused_as_is_allowed(

@@ -17,13 +17,13 @@ OLDEST = Position(0)
 
 def passed(stage: Stage, member: Consumer, rounds: int = 12) -> list[object]:
     """Let a member handle all there is, then go."""
-    found: list[object] = []
+    handled: list[object] = []
     for _ in range(rounds):
         member.balance()
-        found += values(member)
+        handled += values(member)
         stage.clock.advance(1)
     member.leave()
-    return found
+    return handled
 
 
 def test_a_group_handles_again_what_lies_behind_a_time(stage: Stage) -> None:
@@ -38,7 +38,11 @@ def test_a_group_handles_again_what_lies_behind_a_time(stage: Stage) -> None:
     orders.seek("billing", Position.at(noon))
     assert sorted(passed(stage, stage.member())) == list(range(10, 20))  # type: ignore[type-var]
     told = orders.seek("billing", OLDEST)
-    assert [(one.shard, one.place) for one in told] == [(0, (0, b"")), (1, (0, b"")), (2, (0, b""))]
+    assert [(start.shard, start.place) for start in told] == [
+        (0, (0, b"")),
+        (1, (0, b"")),
+        (2, (0, b"")),
+    ]
     assert sorted(passed(stage, stage.member())) == list(range(20))  # type: ignore[type-var]
 
 
@@ -108,13 +112,13 @@ def test_who_comes_while_a_group_is_moved_reads_all_from_one_place(
     commit = stage.store.commit
     other = stage.member(shards=2)
     left = [write]
-    found: list[object] = []
+    handled: list[object] = []
 
     def with_company(partition: str, writes: Sequence[Write]) -> bool:
         left[0] -= 1
         if left[0] == -1:
             other.balance()
-            found.extend(values(other))
+            handled.extend(values(other))
         return commit(partition, writes)
 
     monkeypatch.setattr(stage.store, "commit", with_company)
@@ -124,8 +128,8 @@ def test_who_comes_while_a_group_is_moved_reads_all_from_one_place(
     except Conflict:
         is_moved = False
     assert is_moved == (write > 1)  # from the second lease on nobody can come between
-    found += passed(stage, other)
-    assert len(found) == 8 * is_moved
+    handled += passed(stage, other)
+    assert len(handled) == 8 * is_moved
 
 
 def test_a_seek_that_is_overtaken_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,15 +164,15 @@ def test_replayed_events_of_a_key_stay_in_order_over_cuts(stage: Stage) -> None:
     idle.balance()
     idle.leave()
     orders.seek("billing", OLDEST)
-    found: list[object] = []
+    handled: list[object] = []
     for _ in range(12):
         idle.balance()
         for shard in sorted(idle.held, reverse=True):
             if (batch := idle.poll(shard)) is not None:
-                found += [event.value for event in batch.events]
+                handled += [event.value for event in batch.events]
                 idle.commit(batch)
         stage.clock.advance(1)
-    assert found == list(range(8))
+    assert handled == list(range(8))
 
 
 def test_an_old_cut_that_is_read_stays_so_where_nothing_of_it_is_wanted(stage: Stage) -> None:
@@ -182,7 +186,7 @@ def test_an_old_cut_that_is_read_stays_so_where_nothing_of_it_is_wanted(stage: S
     orders.append(1, key="k")
     stage.later()
     told = orders.seek("billing", before)
-    assert [one.place for one in told] == [resharding.END, *[(before.at_us, b"")] * 2]
+    assert [start.place for start in told] == [resharding.END, *[(before.at_us, b"")] * 2]
     assert passed(stage, stage.member(shards=None)) == [1]
 
 

@@ -93,7 +93,7 @@ def test_a_pause_holds_for_the_group_and_the_shard_that_it_names(
     group: str | None, shard: int | None, paused: list[bool]
 ) -> None:
     settings = replace(PLAIN, paused=(StreamPause("other", 0), StreamPause(group, shard)))
-    assert [is_paused(settings, "billing", one) for one in (0, 1)] == paused
+    assert [is_paused(settings, "billing", shard) for shard in (0, 1)] == paused
 
 
 def test_each_shard_comes_after_all_those_of_earlier_cuts() -> None:
@@ -110,8 +110,8 @@ def test_a_shard_is_read_out_at_its_seal_and_over_once_nothing_is_parked() -> No
     end = last._replace(place=resharding.END)
     parked = end._replace(note=dead_letters.write_note(Note({"key k": (1, "")})))
     states = [None, Checkpoint("p", "0"), last, end, parked]
-    assert [resharding.is_read_out(one) for one in states] == [False, False, False, True, True]
-    assert [resharding.is_over(one) for one in states] == [False, False, False, True, False]
+    assert [resharding.is_read_out(state) for state in states] == [False, False, False, True, True]
+    assert [resharding.is_over(state) for state in states] == [False, False, False, True, False]
 
 
 def test_a_new_shard_begins_once_the_group_has_read_the_earlier_ones(
@@ -175,7 +175,7 @@ def test_a_new_shard_begins_with_the_parked_keys_of_the_old_ones(
     assert [order.waits(shard, f"key {keys[5]}") for shard in (0, 3, 5)] == [False, True, True]
     assert not order.waits(5, "key none")
     goes_on = [(0, f"key {keys[5]}"), (0, "event 07"), (5, f"key {keys[5]}")]
-    assert [order.goes_on(*one) for one in goes_on] == [True, False, False]
+    assert [order.goes_on(*case) for case in goes_on] == [True, False, False]
 
 
 def own_shard(key: str) -> int:
@@ -184,29 +184,29 @@ def own_shard(key: str) -> int:
 
 def test_a_member_looks_for_free_shards_four_times_a_second(stage: Stage) -> None:
     stage.stream(2).append(1)
-    one, other = stage.member("a", shards=2), stage.member("b", shards=2)
+    mine, other = stage.member("a", shards=2), stage.member("b", shards=2)
     other.balance()
-    one.balance()
-    assert one.held == []
+    mine.balance()
+    assert mine.held == []
     stage.clock.advance(us=RESHARD_CHECK_US)
-    assert not one.is_unsettled()  # all are held
+    assert not mine.is_unsettled()  # all are held
     other.leave()
-    assert not one.is_unsettled()
+    assert not mine.is_unsettled()
     stage.clock.advance(us=RESHARD_CHECK_US - 1)
-    assert not one.is_unsettled()
+    assert not mine.is_unsettled()
     stage.clock.advance(us=1)
-    assert one.is_unsettled()
-    assert not one.is_unsettled()  # it looked a moment ago
+    assert mine.is_unsettled()
+    assert not mine.is_unsettled()  # it looked a moment ago
 
 
 def test_one_free_shard_of_many_is_enough(stage: Stage) -> None:
     stage.stream(2).append(1)
-    one, other = stage.member("a", shards=2), stage.member("b", shards=2)
+    mine, other = stage.member("a", shards=2), stage.member("b", shards=2)
     other.balance()
-    one.balance()
+    mine.balance()
     other._leases.release(["1"])
     stage.clock.advance(us=RESHARD_CHECK_US)
-    assert one.is_unsettled()
+    assert mine.is_unsettled()
 
 
 def test_a_busy_or_leaving_shard_is_not_begun(stage: Stage) -> None:

@@ -30,7 +30,7 @@ def test_each_member_takes_shards_in_an_order_of_its_own() -> None:
     orders = [tuple(preferred(name, range(12))) for name in NAMES]
     assert [sorted(order) for order in orders] == [list(range(12))] * 4
     assert len(set(orders)) == 4
-    assert preferred("a", [5, 3]) == [one for one in orders[0] if one in (3, 5)]
+    assert preferred("a", [5, 3]) == [shard for shard in orders[0] if shard in (3, 5)]
 
 
 def test_what_is_held_beyond_a_fair_share_is_named_with_its_holder() -> None:
@@ -118,7 +118,7 @@ def test_the_lag_counts_up_to_a_limit(stage: Stage, monkeypatch: pytest.MonkeyPa
 
 def test_a_heartbeat_lasts_as_long_as_it_says_and_ends_with_the_member(stage: Stage) -> None:
     def names() -> list[str]:
-        return [one.name for one in groups.members(stage.store, "orders", "g")]
+        return [member.name for member in groups.members(stage.store, "orders", "g")]
 
     member = Member("m", (0, 2), stage.clock.wall_us())
     assert member.busy_us == 0
@@ -148,10 +148,10 @@ def test_a_group_is_late_once_an_event_waits_longer_than_allowed(
     orders.append(1)
     groups.register(stage.store, "orders", "g", from_us=0, version=b"1" * 16)
     stage.clock.advance(us=LIMIT_US + over_us)
-    found = list(stuck_groups(stage.queues.engine, max_age_us=LIMIT_US, verdict="warning"))
-    assert len(found) == over_us
-    assert all("and it has no live member" in one.finding for one in found)
-    assert all("paused" not in one.finding for one in found)
+    checks = list(stuck_groups(stage.queues.engine, max_age_us=LIMIT_US, verdict="warning"))
+    assert len(checks) == over_us
+    assert all("and it has no live member" in check.finding for check in checks)
+    assert all("paused" not in check.finding for check in checks)
     report = group_health.report_late_groups(stage.queues.engine, None)
     assert (report.acts, len(report.warnings), report.after) == (over_us, over_us, None)
 
@@ -166,10 +166,10 @@ def test_a_member_is_stuck_once_a_batch_takes_longer_than_allowed(
     now_us = stage.clock.wall_us()
     for member in (Member("idle", (), now_us), Member("m", (0,), now_us, NOW_US - over_us)):
         groups.beat(stage.store, "orders", "g", member, version=b"1" * 16, ttl_us=LIMIT_US)
-    found = list(stuck_groups(stage.queues.engine, max_age_us=LIMIT_US, verdict="bad"))
-    assert len(found) == over_us
-    assert all(one.name == "group orders/g" for one in found)
-    assert all("m has been handling one batch for 5" in one.finding for one in found)
+    checks = list(stuck_groups(stage.queues.engine, max_age_us=LIMIT_US, verdict="bad"))
+    assert len(checks) == over_us
+    assert all(check.name == "group orders/g" for check in checks)
+    assert all("m has been handling one batch for 5" in check.finding for check in checks)
 
 
 def test_only_a_pause_of_the_late_group_is_named(stage: Stage) -> None:
@@ -180,6 +180,6 @@ def test_only_a_pause_of_the_late_group_is_named(stage: Stage) -> None:
     orders.pause(group="h")
     orders.pause(shard=1)
     stage.clock.advance(us=LIMIT_US + 1)
-    found = stuck_groups(stage.queues.engine, max_age_us=LIMIT_US, verdict="warning")
-    pauses = [one.finding.partition("paused: ")[2] for one in found]
+    checks = stuck_groups(stage.queues.engine, max_age_us=LIMIT_US, verdict="warning")
+    pauses = [check.finding.partition("paused: ")[2] for check in checks]
     assert pauses == ["shard 1", "group h; shard 1"]

@@ -242,7 +242,7 @@ def test_shards_of_many_pages_are_read_in_the_order_of_positions(stage: Stage) -
     positions = [event.position for event in read]
     assert positions == sorted(positions)
     after = read[4500].position
-    assert [event.value for event in orders.read(after)] == [one.value for one in read[4501:]]
+    assert [event.value for event in orders.read(after)] == [event.value for event in read[4501:]]
 
 
 def test_a_read_that_continues_behind_the_last_event_misses_none(stage: Stage) -> None:

@@ -48,20 +48,20 @@ class Member:
     def claim(self, limit: int = 10 * JOBS) -> set[JobId]:
         """Look once, and claim what it finds."""
         self._claimer.refresh()
-        found: set[JobId] = set()
-        while len(found) < limit and (taken := self._claimer.claim(limit - len(found), {})):
-            found |= {one.job.id for one in taken}
-        return found
+        job_ids: set[JobId] = set()
+        while len(job_ids) < limit and (taken := self._claimer.claim(limit - len(job_ids), {})):
+            job_ids |= {claimed.job.id for claimed in taken}
+        return job_ids
 
 
 def shared(world: World, *names: str) -> list[Member]:
     """Make members of a queue of several shards, who beat and have looked at all of it once."""
     world.queues.engine.catalog.configure("q", shards=SHARDS)
     members = [Member(world, name) for name in names]
-    for one in members:
-        one.beat()
-    for one in members:
-        assert one.claim() == set()
+    for member in members:
+        member.beat()
+    for member in members:
+        assert member.claim() == set()
     return members
 
 
@@ -87,19 +87,21 @@ def test_every_shard_is_looked_at_by_one_and_where_that_has_no_room_by_another_t
     living: tuple[Known, ...], shards: int
 ) -> None:
     # H10
-    rested = tuple(one._replace(has_room=True) for one in living)
-    home = {one.worker: preferred_shards(one.worker, "q", shards, rested) for one in living}
-    assert Counter(shard for some in home.values() for shard in some) == dict.fromkeys(
+    rested = tuple(known._replace(has_room=True) for known in living)
+    home = {known.worker: preferred_shards(known.worker, "q", shards, rested) for known in living}
+    assert Counter(shard for own in home.values() for shard in own) == dict.fromkeys(
         range(shards), 1
     )
     assert max(map(len, home.values())) <= -(-shards // len(living))  # nobody has many more
-    found = {one.worker: preferred_shards(one.worker, "q", shards, living) for one in living}
-    is_any = any(one.has_room for one in living)
-    for one in living:
-        assert home[one.worker] <= found[one.worker]
-        for shard in home[one.worker]:
-            helpers = [x for x in living if shard in found[x.worker] and x != one]
-            assert len(helpers) == (not one.has_room and is_any)
+    preferred = {
+        known.worker: preferred_shards(known.worker, "q", shards, living) for known in living
+    }
+    is_any = any(known.has_room for known in living)
+    for known in living:
+        assert home[known.worker] <= preferred[known.worker]
+        for shard in home[known.worker]:
+            helpers = [x for x in living if shard in preferred[x.worker] and x != known]
+            assert len(helpers) == (not known.has_room and is_any)
             assert all(helper.has_room for helper in helpers)
 
 
@@ -110,28 +112,28 @@ def test_who_is_not_known_to_live_looks_at_all() -> None:
 
 def test_workers_claim_from_shards_of_their_own(world: World) -> None:
     # H10
-    one, two = shared(world, "w1", "w2")
+    member, other = shared(world, "w1", "w2")
     jobs = put(world)
-    first = one.claim()
-    second = two.claim()
+    first = member.claim()
+    second = other.claim()
     assert first | second == set(jobs)
-    assert {job for job in jobs if ("q", jobs[job]) in one.affinity.others} == second
+    assert {job for job in jobs if ("q", jobs[job]) in member.affinity.others} == second
     assert len({jobs[job] for job in second}) == SHARDS // 2
     world.store.close()
 
 
 def test_the_shards_of_a_dead_worker_wait_two_seconds_and_then_for_nobody(world: World) -> None:
-    one, dead = shared(world, "w1", "dead")
+    member, dead = shared(world, "w1", "dead")
     jobs = put(world)
-    found = one.claim()
-    assert found < set(jobs)
+    job_ids = member.claim()
+    assert job_ids < set(jobs)
     world.clock.advance(us=WHOLE_EVERY_US)
-    assert found | one.claim() == set(jobs)
+    assert job_ids | member.claim() == set(jobs)
     world.clock.advance(us=LEASE_US // 2 + 1)
-    one.beat()
-    one.claim()  # it looks at all of them, as every two seconds
+    member.beat()
+    member.claim()  # it looks at all of them, as every two seconds
     more = put(world)
-    assert one.claim() == set(more)  # whose beat is stale is preferred by nobody
+    assert member.claim() == set(more)  # whose beat is stale is preferred by nobody
     assert dead.affinity.others
     world.store.close()
 
@@ -168,12 +170,12 @@ def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(distant: Wor
     assert 0 < len(affinity.others) < 8
     jobs = {distant.put() for _ in range(40)}
     claimer.refresh()
-    own, others = ([one.job for one in claimer.claim(40, {})] for _ in range(2))
-    assert {one.id for one in own + others} == jobs
-    assert {("q", one.lane.shard) for one in others} == affinity.others
+    own, others = ([claimed.job for claimed in claimer.claim(40, {})] for _ in range(2))
+    assert {job.id for job in own + others} == jobs
+    assert {("q", job.lane.shard) for job in others} == affinity.others
     new = distant.row(distant.put())
     claimer.learn(new.lane, new.at_us)
-    assert [one.job.id for one in claimer.claim(1, {})] == [new.id]
+    assert [claimed.job.id for claimed in claimer.claim(1, {})] == [new.id]
 
 
 def test_with_transactions_an_idle_worker_does_not_read_who_else_there_is(
@@ -210,8 +212,8 @@ def test_a_shard_is_left_only_to_workers_that_know_all_of_its_tasks(
     members = {name: ShardAffinity(engine, name, known) for name, known in mine.items()}
     for name, known in mine.items():
         PresenceReporter(engine, name, serving=("q",), known=known).report(Load(4, 0))
-    for one in members.values():
-        one.chosen(places)
+    for affinity in members.values():
+        affinity.chosen(places)
     assert members["new"].others == frozenset()
     assert 0 < len(members["old"].others) < len(places)
 
@@ -220,31 +222,31 @@ def test_changes_are_reported_soon_and_not_too_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = world_on("memory", None)  # type: ignore[arg-type]
-    (one,) = shared(world, "w1")
+    (member,) = shared(world, "w1")
 
     def held() -> list[int]:
         return [member.held for member in present(world.store)]
 
     world.clock.advance(us=ROOM_EVERY_US)
-    one.reporter.report_change(Load(slots=4, held=4))
+    member.reporter.report_change(Load(slots=4, held=4))
     assert held() == [4]
-    one.reporter.report_change(Load(slots=4, held=0, running=3))
+    member.reporter.report_change(Load(slots=4, held=0, running=3))
     assert held() == [4]  # not too often
-    one.reporter.report_change(Load(slots=4, held=4, is_draining=True))
+    member.reporter.report_change(Load(slots=4, held=4, is_draining=True))
     assert [member.is_draining for member in present(world.store)] == [True]  # but this at once
     world.clock.advance(us=CHANGE_EVERY_US)
-    one.reporter.report_change(Load(slots=4, held=0))
+    member.reporter.report_change(Load(slots=4, held=0))
     assert held() == [0]
     world.clock.advance(us=ROOM_EVERY_US)
     monkeypatch.setattr(type(world.store), "scope", "network")
-    one.reporter.report_change(Load(slots=4, held=3))
+    member.reporter.report_change(Load(slots=4, held=3))
     assert held() == [0]
-    one.reporter.report_change(Load(slots=4, held=4))
+    member.reporter.report_change(Load(slots=4, held=4))
     assert held() == [4]
-    one.reporter.report_change(Load(slots=4, held=1))
+    member.reporter.report_change(Load(slots=4, held=1))
     assert held() == [4]
     world.clock.advance(us=ROOM_EVERY_US)
-    one.reporter.report_change(Load(slots=4, held=1))
+    member.reporter.report_change(Load(slots=4, held=1))
     assert held() == [1]
     assert affinity_of(world.queues.engine, "w1", NO_TASKS) is not None
     monkeypatch.undo()
@@ -258,7 +260,7 @@ OWN, OTHERS, URGENT = (
 
 
 @pytest.mark.parametrize(
-    ("found", "preferred"),
+    ("prospects", "preferred"),
     [
         ([], []),
         ([OTHERS], [OTHERS]),
@@ -268,24 +270,24 @@ OWN, OTHERS, URGENT = (
 )
 @pytest.mark.parametrize("is_strict", [False, True])
 def test_lanes_of_its_own_shards_come_first_unless_another_is_more_urgent(
-    distant: World, found: list[Prospect], preferred: list[Prospect], *, is_strict: bool
+    distant: World, prospects: list[Prospect], preferred: list[Prospect], *, is_strict: bool
 ) -> None:
     affinity = ShardAffinity(distant.queues.engine, "w1", is_strict=is_strict)
     affinity.others = frozenset({("q", 1)})
-    assert affinity.preferred(found) == (found if is_strict else preferred)
+    assert affinity.preferred(prospects) == (prospects if is_strict else preferred)
 
 
 def test_the_shards_of_others_come_last_among_lanes_that_are_as_old() -> None:
     def lane(shard: int, priority: int = 0) -> Lane:
         return Lane("q", shard, 0, priority, "")
 
-    found = [
+    prospects = [
         Prospect(0, "", 7, lane(0)),
         Prospect(0, "", 7, lane(1)),
         Prospect(0, "", 6, lane(2)),
         Prospect(9, "", 7, lane(3, 9)),
     ]
     others = {("q", 0), ("q", 2), ("q", 3)}
-    wants = plan(found, limit=4, room={}, turn=0, others=others)
+    wants = plan(prospects, limit=4, room={}, turn=0, others=others)
     assert [want.lane.shard for want in wants] == [3, 2, 1, 0]
-    assert [want.lane.shard for want in plan(found, limit=4, room={}, turn=0)] == [3, 2, 0, 1]
+    assert [want.lane.shard for want in plan(prospects, limit=4, room={}, turn=0)] == [3, 2, 0, 1]

@@ -20,11 +20,11 @@ class Hearts:
         self.count = threading.Semaphore(0)
 
     def __call__(self) -> int:
-        one = self.beats.pop(0) if len(self.beats) > 1 else self.beats[0]
+        beat = self.beats.pop(0) if len(self.beats) > 1 else self.beats[0]
         self.count.release()
-        if isinstance(one, Exception):
-            raise one
-        return one
+        if isinstance(beat, Exception):
+            raise beat
+        return beat
 
     def heard(self, times: int) -> bool:
         """Wait for so many beats."""

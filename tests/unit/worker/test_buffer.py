@@ -112,17 +112,17 @@ def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: Han
     slow = Slow(queues, clock, lasts_us=2_000_000)
     idle = Bench(queues, clock, threads=JOBS)
     listener = queues.engine.wakeups.listen(["default"], Signal())
-    found: list[int] = []
+    counts: list[int] = []
 
     def look() -> None:
         assert listener.take()
         idle.worker._claimer.refresh()
-        found.append(len(idle.worker._claimer.claim(JOBS, {})))
+        counts.append(len(idle.worker._claimer.claim(JOBS, {})))
 
     idle.worker._claimer.refresh()
     slow.then = look
     slow.bench.run()
-    assert found == [JOBS - 1]
+    assert counts == [JOBS - 1]
 
 
 @pytest.mark.long
@@ -256,9 +256,9 @@ def trips_to(
 def test_the_buffer_lasts_until_the_next_claim_from_a_store_far_away() -> None:
     far, near = trips_to("network"), trips_to("machine")
     for _ in range(50):
-        for one in (far, near):
-            one.claimed(30_000)
-            one.settled(40_000)
+        for buffer in (far, near):
+            buffer.claimed(30_000)
+            buffer.settled(40_000)
     assert far.work_us() == pytest.approx(LINGER_US + 140_000, rel=0.01)
     assert near.work_us() == WORK_US
     far.claimed(20_000_000)  # the store stood still once

@@ -37,12 +37,13 @@ def bench_of(queues: Queues, clock: HandClock, *, size: int = 3, **terms) -> Ben
 def chunks(bench: Bench) -> list[list[int]]:
     """List the numbers of what was submitted together."""
     return [
-        numbers([member.job for member in one.chunk or [one]]) for one in bench.runner.submitted
+        numbers([member.job for member in assignment.chunk or [assignment]])
+        for assignment in bench.runner.submitted
     ]
 
 
-def put_chunked(queues: Queues, *some: int, **terms) -> list[Job]:  # type: ignore[no-untyped-def]  # noqa: ANN003
-    return put(queues, *(call(n, task=TASK, **terms) for n in some))
+def put_chunked(queues: Queues, *arguments: int, **terms) -> list[Job]:  # type: ignore[no-untyped-def]  # noqa: ANN003
+    return put(queues, *(call(n, task=TASK, **terms) for n in arguments))
 
 
 def members(bench: Bench, place: int = 0) -> Assignment:
@@ -88,7 +89,7 @@ def test_nothing_is_gathered_before_it_is_due(queues: Queues, clock: HandClock) 
     began: list[tuple[int, list[int]]] = []
 
     def note_and_run() -> None:
-        began.extend((clock.wall_us(), one) for one in chunks(bench)[len(began) :])
+        began.extend((clock.wall_us(), chunk) for chunk in chunks(bench)[len(began) :])
         bench.run_all()
         if len(bench.runner.began) == 2:
             bench.worker.stop()
@@ -112,7 +113,7 @@ def test_a_chunk_is_filled_by_a_worker_with_fewer_slots(queues: Queues, clock: H
     put_chunked(queues, *range(100))
     bench = bench_of(queues, clock, size=40, threads=2)
     bench.run()
-    assert [len(one) for one in chunks(bench)] == [40, 40, 20]
+    assert [len(chunk) for chunk in chunks(bench)] == [40, 40, 20]
 
 
 def test_a_chunk_that_runs_takes_one_slot(queues: Queues, clock: HandClock) -> None:
@@ -142,7 +143,7 @@ def test_no_more_ordinary_jobs_are_claimed_than_there_are_slots(
 
     def run_one() -> None:
         nonlocal most
-        held = [one for one in bench.worker._held.jobs() if one.task != TASK]
+        held = [job for job in bench.worker._held.jobs() if job.task != TASK]
         most = max(most, len(held))
         bench.runner.begin()
         for job in bench.runner.active[:1]:
@@ -182,7 +183,7 @@ def test_one_chunk_has_jobs_of_any_tenant_and_priority_and_of_one_queue(
     bench = bench_of(queues, clock, serving={"default": None, "mail": None})
     bench.run()
     assert sorted(chunks(bench)) == [[2, 1], [3]]
-    leader = next(one for one in bench.runner.submitted if one.chunk)
+    leader = next(assignment for assignment in bench.runner.submitted if assignment.chunk)
     assert leader.job.lane.priority == 9
 
 
@@ -203,7 +204,7 @@ def test_each_job_of_a_chunk_ends_in_its_own_way(queues: Queues, clock: HandCloc
     def run_once() -> None:
         bench.runner.begin()
         if bench.runner.active:
-            claims = [one.job.claim() for one in members(bench).chunk]
+            claims = [member.job.claim() for member in members(bench).chunk]
             endings: list[Ending] = [Done(b"1"), GivenBack(SECOND_US), Done(b"3")]
             bench.runner.end(Each(list(zip(claims, endings, strict=True))))
             bench.worker.stop()
@@ -227,7 +228,7 @@ def test_a_chunk_whose_process_died_makes_suspects_that_run_alone(
     bench.wakeup.meanwhile = die_first
     bench.run()
     assert chunks(bench) == [[1, 2, 3], [1], [2], [3]]
-    assert [one.alone for one in bench.runner.submitted] == [False, True, True, True]
+    assert [assignment.alone for assignment in bench.runner.submitted] == [False, True, True, True]
     assert words(queues) == ["crashed"] * 3 + ["done"] * 3
     assert [queues.find(job.id).status for job in jobs] == ["done"] * 3
 
@@ -245,7 +246,9 @@ def test_jobs_of_a_worker_that_died_beside_their_chunk_are_no_suspects(
     clock.advance(us=LEASE_US)
     bench = bench_of(queues, clock, isolates=True)
     bench.run()
-    assert {number_of(one.job): one.alone for one in bench.runner.submitted} == {1: True, 2: False}
+    assert {
+        number_of(assignment.job): assignment.alone for assignment in bench.runner.submitted
+    } == {1: True, 2: False}
 
 
 def test_all_members_of_a_chunk_that_runs_are_known_to_have_started(

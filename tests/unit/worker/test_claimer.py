@@ -33,7 +33,7 @@ def claimer_of(queues: Queues, *serving: str) -> Claimer:
 
 def claimed(claimer: Claimer, limit: int = 100, room: Mapping[str, int] | None = None) -> list[int]:
     """Claim once, and name the jobs by their numbers."""
-    return [number_of(one.job) for one in claimer.claim(limit, room or {})]
+    return [number_of(taken.job) for taken in claimer.claim(limit, room or {})]
 
 
 def pointers(queues: Queues, queue: str = "default") -> list[Pointer]:
@@ -88,7 +88,7 @@ def test_functions_that_have_begun_and_new_jobs_take_turns(
     queues.engine.catalog.configure("default", weights=weights)
     put(queues, *(call(n) for n in range(30)))
     claimer = claimer_of(queues)
-    begun = [one.job for one in claimer.claim(15, {})]
+    begun = [taken.job for taken in claimer.claim(15, {})]
     at_us, now_us = clock.wall_us() + SECOND_US, clock.wall_us()
     moves = [
         Move(job, at_us, queues.engine.ids.token(), job.lane.bucket, 0, 0,
@@ -99,8 +99,8 @@ def test_functions_that_have_begun_and_new_jobs_take_turns(
     clock.advance(us=at_us - now_us)
     claimer.refresh()
     rounds = [claimed(claimer, limit) for _ in range(30 // limit)]
-    assert sorted(number for some in rounds for number in some) == list(range(30))
-    ahead = [some[0] < 15 for some in rounds]
+    assert sorted(number for numbers in rounds for number in numbers) == list(range(30))
+    ahead = [numbers[0] < 15 for numbers in rounds]
     assert ahead == [ahead[0], not ahead[0]] * (len(rounds) // 2)
 
 
@@ -110,7 +110,8 @@ def test_a_claim_names_the_worker_and_lasts_for_the_lease_of_its_queue(
     queues.engine.catalog.configure("short", lease_us=SECOND_US)
     put(queues, call(1, queue="short"), call(2))
     jobs = {
-        number_of(one.job): one.job for one in claimer_of(queues, "short", "default").claim(9, {})
+        number_of(taken.job): taken.job
+        for taken in claimer_of(queues, "short", "default").claim(9, {})
     }
     assert {job.worker for job in jobs.values()} == {"here:1:abcd"}
     assert {job.claimed_us for job in jobs.values()} == {clock.wall_us()}
@@ -159,7 +160,7 @@ def test_room_holds_over_all_lanes_of_a_queue(queues: Queues) -> None:
 def test_slots_are_not_spent_on_lanes_that_turn_out_to_be_empty(queues: Queues) -> None:
     # T2: with one slot, a lane of more urgent jobs that others run hides no other
     put(queues, call(1, priority=9), call(2, priority=9), call(3))
-    urgent = next(one.lane for one in pointers(queues) if one.lane.priority)
+    urgent = next(pointer.lane for pointer in pointers(queues) if pointer.lane.priority)
     assert numbers(claim_all(queues, urgent)) == [1, 2]
     assert claimed(claimer_of(queues), 10, {"default": 1}) == [3]
 
@@ -278,7 +279,9 @@ def test_a_claim_that_died_comes_with_the_row_as_it_was(queues: Queues, clock: H
     first, second = claim_all(queues, worker="dead:1:0")
     queues.engine.store.settle([Extend(first, first.at_us, started=True)])
     clock.advance(us=LEASE_US + 1)
-    taken = {number_of(one.job): one for one in claimer_of(queues).claim(10, {})}
+    taken = {
+        number_of(claimed_job.job): claimed_job for claimed_job in claimer_of(queues).claim(10, {})
+    }
     assert taken[1].before == first._replace(state=State.STARTED)
     assert taken[2].before == second
     assert (taken[1].job.crashes, taken[1].job.alone) == (1, True)
@@ -328,10 +331,10 @@ def test_every_shard_is_read_also_those_of_an_earlier_setting(queues: Queues) ->
     put(queues, *(call(n) for n in range(200, 210)))
     assert len({job.lane.shard for job in queues.engine.jobs_of("default")}) == 4
     claimer = claimer_of(queues)
-    found: list[int] = []
-    while some := claimed(claimer):
-        found += some
-    assert sorted(found) == list(range(210))
+    numbers: list[int] = []
+    while taken := claimed(claimer):
+        numbers += taken
+    assert sorted(numbers) == list(range(210))
 
 
 def test_changed_settings_are_read_at_the_next_refresh(queues: Queues, clock: HandClock) -> None:
@@ -403,7 +406,7 @@ def test_an_empty_lane_of_today_stays_listed(queues: Queues) -> None:
     for _ in range(4):
         claimer.refresh()
         claimer.claim(10, {})
-    assert [one.lane for one in pointers(queues)] == [taken.job.lane]
+    assert [pointer.lane for pointer in pointers(queues)] == [taken.job.lane]
 
 
 def test_a_lane_that_is_past_and_holds_jobs_is_not_retired(
@@ -429,10 +432,10 @@ def test_a_backlog_of_a_month_is_claimed_oldest_first(queues: Queues, clock: Han
         put(queues, call(day))
         clock.advance(us=DAY_US)
     claimer = claimer_of(queues)
-    found: list[int] = []
-    while some := claimed(claimer):
-        found += some
-    assert found == list(range(30))
+    numbers: list[int] = []
+    while taken := claimed(claimer):
+        numbers += taken
+    assert numbers == list(range(30))
 
 
 def test_a_worker_whose_clock_is_ahead_of_the_store_claims_nothing_early(

@@ -76,19 +76,19 @@ EXPIRES_S = 0.2
 
 def put(app: Dueline) -> Mapping[str, str]:
     """Enqueue as many bad jobs of each kind as there are slots, and a good one after them."""
-    found: dict[str, str] = {}
+    job_ids: dict[str, str] = {}
     for name in sorted(app.tasks):
         task = app.task_named(name).using()
         if name.startswith("on "):
             task = task.using(expires=EXPIRES_S) if "expired" in name else task
-            found |= {f"{name} {number}": task.enqueue().id for number in range(SLOTS)}
+            job_ids |= {f"{name} {number}": task.enqueue().id for number in range(SLOTS)}
             continue
         task = task.using(limits=[]) if "limit" in name else task
         for kind in [*KINDS, ""]:
             what = Doc(Key(kind)) if name == "batch_key" else Key(kind) if name == "limit" else kind
-            found |= {f"{name}/{kind} {number}": task.enqueue(what).id for number in range(SLOTS)}
+            job_ids |= {f"{name}/{kind} {number}": task.enqueue(what).id for number in range(SLOTS)}
     time.sleep(EXPIRES_S)  # until those have expired that are to
-    return found
+    return job_ids
 
 
 def wanted(place: str) -> tuple[str, str, int]:
@@ -110,18 +110,18 @@ def wanted(place: str) -> tuple[str, str, int]:
 
 def seen(app: Dueline, jobs: Mapping[str, str]) -> Mapping[str, tuple[str, str, int]]:
     """Tell how jobs ended."""
-    found = {}
+    ends = {}
     for place, job_id in jobs.items():
         try:
             view = app.queues.find(app.job(job_id)._id)
         except NotFound:
-            found[place] = GONE
+            ends[place] = GONE
             continue
-        found[place] = (view.status, "", 0)
+        ends[place] = (view.status, "", 0)
         if view.status == "dead":
             assert view.row is not None
-            found[place] = ("dead", re.split(r"\W", view.row.error)[0], view.row.errors)
-    return found
+            ends[place] = ("dead", re.split(r"\W", view.row.error)[0], view.row.errors)
+    return ends
 
 
 @pytest.mark.long

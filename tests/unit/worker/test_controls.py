@@ -257,27 +257,27 @@ def test_a_handler_that_looks_is_stopped() -> None:
     def handler(ctx: Context) -> None:
         assert not ctx.is_cancelled
         ctx.check_cancelled()
-        execution.controls.cancel([one.job.claim()])
+        execution.controls.cancel([assignment.job.claim()])
         assert ctx.is_cancelled
         ctx.check_cancelled()
 
-    execution, one = running(handler)
-    assert execution.run(one, NOW_US) == Cancelled(ASKED)
+    execution, assignment = running(handler)
+    assert execution.run(assignment, NOW_US) == Cancelled(ASKED)
 
 
 def test_a_handler_that_does_not_look_ends_as_it_ends() -> None:
     def handler(_: Context) -> int:
-        execution.controls.cancel([one.job.claim()])
+        execution.controls.cancel([assignment.job.claim()])
         return 3
 
-    execution, one = running(handler)
-    assert execution.run(one, NOW_US) == Done(b"3")
+    execution, assignment = running(handler)
+    assert execution.run(assignment, NOW_US) == Done(b"3")
 
 
 def test_a_job_that_was_cancelled_first_is_not_called() -> None:
-    execution, one = running(lambda: 3)
-    execution.controls.cancel([one.job.claim()])
-    assert execution.run(one, NOW_US) == Cancelled(ASKED)
+    execution, assignment = running(lambda: 3)
+    execution.controls.cancel([assignment.job.claim()])
+    assert execution.run(assignment, NOW_US) == Cancelled(ASKED)
 
 
 def test_a_coroutine_is_cancelled_at_its_next_await() -> None:
@@ -294,12 +294,12 @@ def test_a_coroutine_is_cancelled_at_its_next_await() -> None:
 
     def cancel() -> None:
         assert waits.wait(WAIT_S)
-        execution.controls.cancel([one.job.claim()])
+        execution.controls.cancel([assignment.job.claim()])
 
-    execution, one = running(handler)
+    execution, assignment = running(handler)
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    assert execution.run(one, NOW_US) == Cancelled(ASKED)
+    assert execution.run(assignment, NOW_US) == Cancelled(ASKED)
     canceller.join()
     assert cleaned == [True]
 
@@ -308,22 +308,22 @@ def test_a_coroutine_that_cancels_itself_has_failed() -> None:
     async def handler() -> None:
         raise asyncio.CancelledError
 
-    execution, one = running(handler)
-    ending = execution.run(one, NOW_US)
+    execution, assignment = running(handler)
+    ending = execution.run(assignment, NOW_US)
     assert isinstance(ending, Failed)
     assert ending.error_type == "CancelledError"
 
 
 def test_a_lost_claim_comes_before_a_wish() -> None:
-    execution, one = running(len)
-    execution.controls.lose([one.job.claim()])
-    execution.controls.cancel([one.job.claim()])
-    context = Context(one.job, execution.controls, HANDLER)
+    execution, assignment = running(len)
+    execution.controls.lose([assignment.job.claim()])
+    execution.controls.cancel([assignment.job.claim()])
+    context = Context(assignment.job, execution.controls, HANDLER)
     with pytest.raises(LeaseLost):
         context.check_cancelled()
     other = Execution({})
-    other.controls.cancel([one.job.claim()])
-    context = Context(one.job, other.controls, HANDLER)
+    other.controls.cancel([assignment.job.claim()])
+    context = Context(assignment.job, other.controls, HANDLER)
     with pytest.raises(Cancel, match=ASKED):
         context.check_cancelled()
 
@@ -424,8 +424,8 @@ def test_a_report_of_something_else_is_refused(done: object, total: object, note
 
 
 def test_a_note_is_cut_and_readable() -> None:
-    execution, one = running(len)
-    Context(one.job, execution.controls, HANDLER).progress(1, 2, "\ud800" + "x" * 600)
+    execution, assignment = running(len)
+    Context(assignment.job, execution.controls, HANDLER).progress(1, 2, "\ud800" + "x" * 600)
     ((_, report),) = execution.controls.take_reports().items()
     assert report.note == "\\ud800" + "x" * 499
     assert execution.controls.take_reports() == {}

@@ -87,7 +87,7 @@ def test_an_exit_beside_a_handler_is_logged_and_ends_no_handler(
     while len(handlers.ended) < 2 and time.monotonic() < ends_s:
         time.sleep(0.001)
     runner.close()
-    assert [type(one.ending) for one in handlers.ended] == [Done, Done]
+    assert [type(end.ending) for end in handlers.ended] == [Done, Done]
     assert caplog.text.count("a task or callback beside a handler ended") == 2
 
 

@@ -80,9 +80,9 @@ class Shop:
 
     def spoil(self, partition: str, key: str = "") -> None:
         """Write what cannot be read into a record, or all of a partition."""
-        keys = [key] if key else [one.key for one in records_in(self.app.store, partition)]
+        keys = [key] if key else [record.key for record in records_in(self.app.store, partition)]
         assert keys
-        puts = [Put(one, b"v" * 16, b"\x00{") for one in keys]
+        puts = [Put(key, b"v" * 16, b"\x00{") for key in keys]
         self.app.store.commit(partition, puts)
 
 
@@ -171,20 +171,20 @@ def check_that_the_rest_goes_on(app: Dueline, name: str) -> None:
     app.run_worker(burst=True, queues=["default", "other"])
     assert set(shop.seen) == ALL - waits
     assert len(shop.seen) == len(set(shop.seen))
-    bad = [one for one in examine(app.queues.engine).checks if one.verdict == "bad"]
+    bad = [check for check in examine(app.queues.engine).checks if check.verdict == "bad"]
     if not place:  # it is dead, and says why
         assert shop.victim.status == "dead"
     elif place == "job":
-        assert [one.name for one in bad] == [f"job {shop.victim.id} in default"]
+        assert [check.name for check in bad] == [f"job {shop.victim.id} in default"]
     else:
-        assert any(one.name.startswith(place) for one in bad), bad
+        assert any(check.name.startswith(place) for check in bad), bad
 
 
 def spoil_place(shop: Shop) -> None:
     """Keep the JSON of a checkpoint, but not the id in it."""
-    (one,) = records_in(shop.app.store, "stream-checkpoints/orders/mail")
-    value = one.value.replace(b'"id":"', b'"id":"xy')
-    shop.app.store.commit("stream-checkpoints/orders/mail", [Put(one.key, b"v" * 16, value)])
+    (record,) = records_in(shop.app.store, "stream-checkpoints/orders/mail")
+    value = record.value.replace(b'"id":"', b'"id":"xy')
+    shop.app.store.commit("stream-checkpoints/orders/mail", [Put(record.key, b"v" * 16, value)])
 
 
 RECORDS: dict[str, Callable[[Shop], None]] = {
@@ -230,7 +230,7 @@ def check_that_a_damaged_record_is_named(app: Dueline, place: str) -> None:
         assert handled.wait(30)
     RECORDS[place](shop)
     assert place.rstrip() in [
-        one.name for one in examine(app.queues.engine).checks if one.verdict == "bad"
+        check.name for check in examine(app.queues.engine).checks if check.verdict == "bad"
     ]
 
 
@@ -275,7 +275,7 @@ def check_that_damaged_marks_are_named(app: Dueline, damage: Callable[[str], Non
     streams = ["orders", f"default{HISTORY_SUFFIX}"]
     for stream in streams:
         damage(stream)
-    bad = [one.name for one in examine(app.queues.engine).checks if one.verdict == "bad"]
+    bad = [check.name for check in examine(app.queues.engine).checks if check.verdict == "bad"]
     assert bad == [f"mark of stream {stream}, shard 0" for stream in streams]
     app.run_worker(burst=True)
     assert set(shop.seen) == ALL
@@ -304,7 +304,9 @@ def test_settings_that_are_damaged_while_jobs_run_change_nothing(app: Dueline) -
     app.on("before_run")(spoil)
     app.run_worker(burst=True)
     assert set(shop.seen) == ALL
-    (bad,) = [one for one in examine(app.queues.engine).checks if one.name.startswith("record")]
+    (bad,) = [
+        check for check in examine(app.queues.engine).checks if check.name.startswith("record")
+    ]
     assert bad.name == f"record {SETTINGS_PARTITION}/default"
 
 

@@ -328,8 +328,10 @@ def test_the_timer_starts_jobs_in_real_time_and_none_early() -> None:
     started: dict[int, int] = {}
     all_started = threading.Event()
 
-    def start(some: Sequence[Assignment]) -> Sequence[Assignment]:
-        started.update((number_of(one.job), store_time.earliest_us()) for one in some)
+    def start(assignments: Sequence[Assignment]) -> Sequence[Assignment]:
+        started.update(
+            (number_of(assigned.job), store_time.earliest_us()) for assigned in assignments
+        )
         if len(started) == 5:
             all_started.set()
         return []
@@ -338,10 +340,10 @@ def test_the_timer_starts_jobs_in_real_time_and_none_early() -> None:
     early.run_timer()
     due_us = {number: clock.wall_us() + 3000 * (6 - number) for number in range(5)}
     for number, at_us in due_us.items():
-        one = assignment(number)
-        early.add([Prefetched(one.job, at_us)])
+        assigned = assignment(number)
+        early.add([Prefetched(assigned.job, at_us)])
         time.sleep(0)
-        early.prepare([one])
+        early.prepare([assigned])
     assert all_started.wait(60), started
     early.close()
     assert len(early) == 0
@@ -352,14 +354,14 @@ def test_no_job_is_started_a_microsecond_before_its_time(clock: HandClock) -> No
     # T1
     started: list[Assignment] = []
 
-    def start(some: Sequence[Assignment]) -> Sequence[Assignment]:
-        started.extend(some)
+    def start(assignments: Sequence[Assignment]) -> Sequence[Assignment]:
+        started.extend(assignments)
         return []
 
     early = PrefetchedJobs(start, StoreTime(clock.wall_us, clock), wakeup=threading.Event())
-    one = assignment(1)
-    early.add([Prefetched(one.job, clock.wall_us() + 500)])
-    early.prepare([one])
+    assigned = assignment(1)
+    early.add([Prefetched(assigned.job, clock.wall_us() + 500)])
+    early.prepare([assigned])
     clock.advance(us=499)
     early.start_due()
     assert early.wait_us(1000) == 1
@@ -367,17 +369,17 @@ def test_no_job_is_started_a_microsecond_before_its_time(clock: HandClock) -> No
     assert started == []
     clock.advance(us=1)
     early.start_due()
-    assert started == [one]
+    assert started == [assigned]
 
 
 def test_jobs_without_a_slot_are_left_the_less_urgent_first() -> None:
-    some = [assignment(1, queue="a"), assignment(2, queue="b"), assignment(3, queue="a")]
-    assert placed(some, 3, {}) == (some, [])
-    assert placed(some, 2, {}) == (some[:2], some[2:])
-    assert placed(some, -1, {}) == ([], some)
-    assert placed(some, 3, {"a": 0, "b": 0}) == (some, [])
-    assert placed(some, 3, {"a": -1}) == (some[:2], some[2:])
-    assert placed(some, 3, {"a": -2, "b": 0}) == ([some[1]], [some[0], some[2]])
+    waiting = [assignment(1, queue="a"), assignment(2, queue="b"), assignment(3, queue="a")]
+    assert placed(waiting, 3, {}) == (waiting, [])
+    assert placed(waiting, 2, {}) == (waiting[:2], waiting[2:])
+    assert placed(waiting, -1, {}) == ([], waiting)
+    assert placed(waiting, 3, {"a": 0, "b": 0}) == (waiting, [])
+    assert placed(waiting, 3, {"a": -1}) == (waiting[:2], waiting[2:])
+    assert placed(waiting, 3, {"a": -2, "b": 0}) == ([waiting[1]], [waiting[0], waiting[2]])
 
 
 def test_what_has_expired_at_its_time_is_held_no_more_where_the_store_fails_then(

@@ -69,7 +69,7 @@ def test_more_than_a_group_may_have_waits_for_its_turn(written: Written) -> None
 
 def test_each_ending_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(decisions, "carry", lambda _, some: seen.append(len(some)))
+    monkeypatch.setattr(decisions, "carry", lambda _, decided: seen.append(len(decided)))
     beside = Effects(cast("Any", Far()))
     for count in range(200):
         beside.write(ends(count % 7))

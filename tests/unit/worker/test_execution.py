@@ -353,7 +353,7 @@ def test_a_function_that_has_begun_goes_before_new_jobs_of_its_tenant() -> None:
 
 def test_nothing_overtakes_a_job_whose_wait_may_have_made_it_the_most_urgent() -> None:
     # T5
-    assert overtaking(urgent(9), [one._replace(firm=True) for one in urgent(1)]) == 0
+    assert overtaking(urgent(9), [assignment._replace(firm=True) for assignment in urgent(1)]) == 0
 
 
 @pytest.mark.parametrize(

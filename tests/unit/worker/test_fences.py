@@ -24,7 +24,7 @@ class Flushes:
         monkeypatch.setattr(bench.queues.engine.store, "flush", self._flush, raising=False)
 
     def _flush(self) -> None:
-        self.given.append([one.job.id for one in self._bench.runner.submitted])
+        self.given.append([assignment.job.id for assignment in self._bench.runner.submitted])
         if len(self.given) <= self._failing:
             raise StoreUnavailable("The disk stands still.", hint="Wait.")
 

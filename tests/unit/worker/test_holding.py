@@ -16,39 +16,41 @@ from tests.harness.calls import row_of
 
 def held(*jobs: Job) -> HeldJobs:
     """Hold jobs, each with its first arguments."""
-    found = HeldJobs({}, lambda _: QueueSettings())
-    found.add(jobs)
+    held_jobs = HeldJobs({}, lambda _: QueueSettings())
+    held_jobs.add(jobs)
     taken = [ClaimedJob(job, None) for job in jobs]
-    found.keep(taken, {job.id: b"[7]" for job in jobs}, of=taken)
-    return found
+    held_jobs.keep(taken, {job.id: b"[7]" for job in jobs}, of=taken)
+    return held_jobs
 
 
 def test_jobs_are_given_what_they_are_to_be_given() -> None:
-    one, two = row_of(1), row_of(2)
-    assert [each.given for each in held(one, two).assignments([one, two])] == [b"[7]"] * 2
+    job, other = row_of(1), row_of(2)
+    assert [each.given for each in held(job, other).assignments([job, other])] == [b"[7]"] * 2
 
 
 def test_a_job_that_is_lost_before_it_is_said_how_it_is_run_is_not_run() -> None:
     # rule W4: it would be called without what other steps gave
-    one, two = row_of(1), row_of(2)
-    found = held(one, two)
-    found.drop([one])
-    assert [(each.job, each.given) for each in found.assignments([one, two])] == [(two, b"[7]")]
+    job, other = row_of(1), row_of(2)
+    held_jobs = held(job, other)
+    held_jobs.drop([job])
+    assert [(each.job, each.given) for each in held_jobs.assignments([job, other])] == [
+        (other, b"[7]")
+    ]
 
 
 def test_nor_is_one_that_is_lost_in_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = row_of(1), row_of(2)
-    found = held(one, two)
+    job, other = row_of(1), row_of(2)
+    held_jobs = held(job, other)
     holding: Any = import_module("dueline.worker.held_jobs")
     whole = holding.assigned
 
     def lose(jobs: Sequence[Job], *rest: object) -> list[Assignment]:
-        found.drop([one])
+        held_jobs.drop([job])
         told: list[Assignment] = whole(jobs, *rest)
         return told
 
     monkeypatch.setattr(holding, "assigned", lose)
-    assert [each.job for each in found.assignments([one, two])] == [two]
+    assert [each.job for each in held_jobs.assignments([job, other])] == [other]
 
 
 def test_an_earlier_claim_is_neither_held_nor_dropped_in_the_place_of_a_later_one() -> None:

@@ -58,7 +58,7 @@ def test_an_enqueue_is_told_before_and_after(app: Dueline) -> None:
     app.on("after_enqueue")(after.append)
     jobs = app.task_named("does").using(priority=3, tenant="acme").enqueue_many([("a",), ("b",)])
     assert before == [EnqueueEvent("does", "default", 3, "acme", None, 2)]
-    assert [list(one.job_ids) for one in after] == [[job.id for job in jobs]]
+    assert [list(event.job_ids) for event in after] == [[job.id for job in jobs]]
 
 
 def test_a_hook_at_the_claim_postpones_and_cancels(app: Dueline) -> None:
@@ -130,17 +130,17 @@ def test_runs_and_ends_are_told(app: Dueline) -> None:
     good, bad, gone, _ = enqueue(app, "well", "fail", "cancel", "snooze")
     app.run_worker(burst=True)
     assert len(began) == len(ran) == 5
-    assert sorted((one.job_id, one.attempt) for one in began if one.job_id == bad) == [
+    assert sorted((event.job_id, event.attempt) for event in began if event.job_id == bad) == [
         (bad, 1),
         (bad, 2),
     ]
-    assert {(one.ending, one.error) for one in ran} == {
+    assert {(event.ending, event.error) for event in ran} == {
         ("Done", ""),
         ("Failed", "ValueError: no"),
         ("Cancelled", ""),
         ("Snoozed", ""),
     }
-    assert {(name, one.job_id, one.attempt) for name, one in ends} == {
+    assert {(name, event.job_id, event.attempt) for name, event in ends} == {
         ("done", good, 1),
         ("retry", bad, 1),
         ("dead", bad, 2),
@@ -165,7 +165,7 @@ def test_a_hook_that_fails_is_logged_and_changes_nothing(
     enqueue(app, "well")
     app.run_worker(burst=True)
     assert not list(app.queues.engine.jobs_of("default"))
-    failed = [one.message for one in caplog.records if one.name == "dueline.tasks.hooks"]
+    failed = [record.message for record in caplog.records if record.name == "dueline.tasks.hooks"]
     assert failed == [f"the hook {name} failed" for name in ("before_run", "after_run", "done")]
 
 
@@ -180,7 +180,7 @@ def test_runs_are_told_also_where_nothing_is_kept(app: Dueline) -> None:
     app.on("done")(done.append)
     (job_id,) = enqueue(app, "well")
     app.run_worker(burst=True)
-    assert [one.job_id for one in ran] == [one.job_id for one in done] == [job_id]
+    assert [event.job_id for event in ran] == [event.job_id for event in done] == [job_id]
 
 
 def test_a_hook_of_another_name_is_refused(app: Dueline) -> None:
@@ -201,4 +201,4 @@ def test_a_lost_claim_is_told_once(queues: Queues, clock: HandClock) -> None:
     for _ in range(2):
         assert settler.extend([job], set()).lost == [job]
         settler.lost([job])
-    assert [(one.job_id, one.fence) for one in lost] == [(job.id.hex(), 1)]
+    assert [(event.job_id, event.fence) for event in lost] == [(job.id.hex(), 1)]

@@ -49,8 +49,8 @@ def counted(*attempts: tuple[Ended, str]) -> int:
     for order in (attempts, attempts[::-1]):
         tally = Tally()
         tally.ended([attempt(0, 90), attempt(1, 91)])  # now it is mixed
-        for one in order:
-            tally.ended([one])
+        for pair in order:
+            tally.ended([pair])
         totals.append(tally.totals().inversions["default"])
     assert totals[0] == totals[1]
     return totals[0]

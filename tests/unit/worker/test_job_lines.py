@@ -57,7 +57,9 @@ def test_attempts_that_were_done_keep_it_only_with_all(app: Dueline) -> None:
     assert [len(job.logs()) for job in jobs] == [0, 1]
     assert jobs[1].logs()[0].text.endswith("WARNING shop: awaited")
     assert jobs[1].result() == 1
-    assert not [one for one in logging.getLogger().handlers if isinstance(one, JobLines)]
+    assert not [
+        handler for handler in logging.getLogger().handlers if isinstance(handler, JobLines)
+    ]
 
 
 def test_each_attempt_keeps_its_own_and_old_ones_go(app: Dueline) -> None:
@@ -69,8 +71,8 @@ def test_each_attempt_keeps_its_own_and_old_ones_go(app: Dueline) -> None:
     job = fail.enqueue()
     burst(app)
     kept = job.logs()
-    assert [one.fence for one in kept] == list(range(6, ATTEMPTS_MAX + 6))
-    assert all(one.text.endswith(f"attempt {one.fence}") for one in kept)
+    assert [line.fence for line in kept] == list(range(6, ATTEMPTS_MAX + 6))
+    assert all(line.text.endswith(f"attempt {line.fence}") for line in kept)
 
 
 def test_jobs_at_the_same_time_and_other_threads_do_not_mix(app: Dueline) -> None:

@@ -56,15 +56,15 @@ def claimed(number: int, task: str) -> Job:
     return row._replace(at_us=NOW_US + LEASE_US, fence=1, state=State.CLAIMED)
 
 
-def run(some: list[Assignment], clock: HandClock, execution: Execution) -> list[Ended]:
+def run(assignments: list[Assignment], clock: HandClock, execution: Execution) -> list[Ended]:
     """Give jobs to a runner."""
     wakeup = threading.Event()
     runner = ThreadRunner(execution, threads=1, clock=clock, now_us=clock.wall_us, wakeup=wakeup)
     crew = Crew(runner, wakeup)
     runner.start()
-    runner.submit(some)
+    runner.submit(assignments)
     try:
-        return crew.take(len(some))
+        return crew.take(len(assignments))
     finally:
         crew.close()
 
@@ -117,7 +117,7 @@ def test_only_the_members_of_a_batch_whose_claims_have_lapsed_are_left_out() -> 
     leader = members[0]._replace(job=jobs[0]._replace(fence=-1), chunk=members)
     ending = execution.run(leader, AFTER_US)
     assert isinstance(ending, Each)
-    assert [type(one) for _, one in ending.endings] == [GivenBack, GivenBack, Done]
+    assert [type(end) for _, end in ending.endings] == [GivenBack, GivenBack, Done]
     assert seen == [[1]]
 
 
@@ -157,19 +157,19 @@ def test_the_heartbeat_tells_the_runner_until_when_claims_last(
     bench.wakeup.meanwhile = meanwhile
     bench.run()
     lease_us = queues.engine.catalog.settings("default").lease_us
-    assert [list(one.values()) for one in told] == [[NOW_US + 5_000_000 + lease_us]]
+    assert [list(leases.values()) for leases in told] == [[NOW_US + 5_000_000 + lease_us]]
 
 
 def test_a_job_whose_rate_counts_it_too_long_ago_does_not_start(clock: HandClock) -> None:
     # rule N5
     jobs = [claimed(number, "plain") for number in (1, 2)]
     by_us = [NOW_US + 1000, NOW_US + 3000]
-    some = [
+    assignments = [
         Assignment(job, keep=False, start_by_us=us) for job, us in zip(jobs, by_us, strict=True)
     ]
     clock.advance(us=2000)
-    ended = run(some, clock, Execution(HANDLERS))
-    assert [(type(one.ending), one.started_us) for one in ended] == [
+    ended = run(assignments, clock, Execution(HANDLERS))
+    assert [(type(end.ending), end.started_us) for end in ended] == [
         (GivenBack, 0),
         (Done, NOW_US + 2000),
     ]

@@ -247,8 +247,8 @@ def test_who_dies_gives_back_what_it_held_by_its_lease(kind: str, tmp_path: Path
     # F1
     world = world_on(kind, tmp_path)
     semaphore.define(world.store, "s", 2, ids=world.queues.engine.ids)
-    one, other = permits_of(world), permits_of(world, "w2")
-    assert take(one, "s", jobs=5) == 2
+    permits, other = permits_of(world), permits_of(world, "w2")
+    assert take(permits, "s", jobs=5) == 2
     assert take(other, "s") == 0
     world.clock.advance(us=31 * SECOND_US)
     assert take(other, "s", jobs=5) == 2
@@ -259,12 +259,12 @@ def test_permits_of_other_limits_are_released_when_one_refuses() -> None:
     # F2, rule N2
     world = world_on("memory", Path())
     semaphore.define(world.store, "a", 3, ids=world.queues.engine.ids)
-    one, other = permits_of(world), permits_of(world, "w2")
-    assert take(one, "b") == 1
+    permits, other = permits_of(world), permits_of(world, "w2")
+    assert take(permits, "b") == 1
     assert take(other, "a", "b", jobs=3) == 0
     other.settle(list)
     assert semaphore.read(world.store, "a")[0].holders == {}
-    assert take(one, "a") == 1
+    assert take(permits, "a") == 1
 
 
 def test_permits_that_a_claim_did_not_need_are_given_back() -> None:
@@ -275,7 +275,7 @@ def test_permits_that_a_claim_did_not_need_are_given_back() -> None:
     permits.begin(list, 8)
     taken = claimer.claim(8, {})
     assert len(taken) == 4
-    permits.settle(lambda: [one.job for one in taken])
+    permits.settle(lambda: [claimed.job for claimed in taken])
     assert semaphore.read(world.store, "s")[0].held("w1", world.now_us) == 4
 
 
@@ -293,20 +293,20 @@ def test_no_more_jobs_with_limits_are_held_than_there_are_slots() -> None:
 def test_a_refused_worker_is_next_after_more_urgent_jobs() -> None:
     # F3, F4: the turn of those who wait, across queues
     world = world_on("memory", Path())
-    one, two, urgent = (permits_of(world, name) for name in ("w1", "w2", "w3"))
-    assert take(one, "s") == 1
-    assert take(two, "s") == 0
+    holder, waiter, urgent = (permits_of(world, name) for name in ("w1", "w2", "w3"))
+    assert take(holder, "s") == 1
+    assert take(waiter, "s") == 0
     world.clock.advance(us=1)
     assert take(urgent, "s", priority=5) == 0
-    one.settle(list)  # its job is done
-    assert take(one, "s") == 0
-    assert take(two, "s") == 0
+    holder.settle(list)  # its job is done
+    assert take(holder, "s") == 0
+    assert take(waiter, "s") == 0
     assert take(urgent, "s", priority=5) == 1
     urgent.settle(list)
-    assert take(one, "s") == 0
-    assert take(two, "s") == 1
-    two.settle(list)
-    assert take(one, "s") == 1
+    assert take(holder, "s") == 0
+    assert take(waiter, "s") == 1
+    waiter.settle(list)
+    assert take(holder, "s") == 1
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -382,7 +382,7 @@ def test_a_claimer_without_permits_leaves_limited_jobs_alone() -> None:
     world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 2, limits=[("s",), ()]))
     claimer = Claimer(world.queues.engine, ["q"], "w1")
     claimer.refresh()
-    assert [limits_of(one.job.lane) for one in claimer.claim(9, {})] == [()]
+    assert [limits_of(claimed.job.lane) for claimed in claimer.claim(9, {})] == [()]
     assert claimer.claim(9, {}) == []
 
 

@@ -54,7 +54,7 @@ class Crew(RunnerCrew):
 
     def ends(self, count: int) -> dict[int, Ended]:
         """Wait for so many ends, and take them by the jobs' numbers."""
-        return {number_of(one.job): one for one in self.take(count)}
+        return {number_of(end.job): end for end in self.take(count)}
 
 
 @contextmanager
@@ -66,10 +66,10 @@ def crew(
     clock: Clock | None = None,
 ) -> Iterator[Crew]:
     """Start a runner, and let all of it end. limits_us: how long handlers may take, by name."""
-    names = [one.__name__ for one in functions]
+    names = [function.__name__ for function in functions]
     handlers = {
-        name: Handler(one, name=name, retry=Retry(), timeout_us=(limits_us or {}).get(name))
-        for name, one in zip(names, functions, strict=True)
+        name: Handler(function, name=name, retry=Retry(), timeout_us=(limits_us or {}).get(name))
+        for name, function in zip(names, functions, strict=True)
     }
     made = Crew(handlers, slots, loop, clock)
     made.runner.start()
@@ -239,7 +239,7 @@ def test_context_variables_are_each_jobs_own() -> None:
             Done(b"[null,%d]" % number) for number in (1, 2, 3)
         ]
         made.submit("sets_in_thread", *range(10, 30))
-        assert {one.ending for one in made.ends(20).values()} == {Done(b"null")}
+        assert {end.ending for end in made.ends(20).values()} == {Done(b"null")}
 
 
 def test_what_has_not_begun_can_be_taken_back_and_the_rest_cancelled() -> None:
@@ -304,7 +304,7 @@ def test_they_run_on_a_loop_that_was_given() -> None:
             )
             while not (ended := made.runner.collect()):  # noqa: ASYNC110  (a list's end)
                 await asyncio.sleep(0.01)
-        assert [one.ending for one in ended] == [Done(b"true")]
+        assert [end.ending for end in ended] == [Done(b"true")]
 
     asyncio.run(main())
 

@@ -157,11 +157,11 @@ def test_every_ending_arrives_by_the_board(ending: Ending) -> None:
 def test_rows_arrive_with_their_lanes_and_claims(rows: list[Job]) -> None:
     arrived = load(dump(Run(5, 7, [Assignment(row, keep=True) for row in rows], [])))
     assert isinstance(arrived, Run)
-    for one, row in zip(arrived.assignments, rows, strict=True):
-        assert isinstance(one, Assignment)
-        assert isinstance(one.job, Job)
-        assert isinstance(one.job.lane, Lane)
-        assert one.job.claim() == row.claim()
+    for assignment, row in zip(arrived.assignments, rows, strict=True):
+        assert isinstance(assignment, Assignment)
+        assert isinstance(assignment.job, Job)
+        assert isinstance(assignment.job.lane, Lane)
+        assert assignment.job.claim() == row.claim()
 
 
 def test_no_kind_of_message_or_ending_is_left_out() -> None:

@@ -189,7 +189,7 @@ def test_a_batch_is_wrapped_once(app: Dueline) -> None:
 
     @app.task(name="index", batch=BatchOptions(size=3))
     def index(calls: list[Call[int]]) -> list[int]:
-        return [one.value for one in calls]
+        return [call.value for call in calls]
 
     jobs = index.enqueue_many([(1,), (2,), (3,)])
     work(app)

@@ -33,15 +33,15 @@ class Away:
         self._clock = clock
 
     def __getattr__(self, name: str) -> object:
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._store, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*args: object, **kwargs: object) -> object:
             if self._clock.monotonic_us() < self.until_us:
                 self.failed += 1
                 raise self._error(f"{name}: the store is away")
-            return found(*args, **kwargs)
+            return attribute(*args, **kwargs)
 
         return call
 
@@ -101,10 +101,10 @@ def test_a_consumer_reads_on_within_five_seconds(store: Store, clock: HandClock)
         clock.advance(7.3)
     assert member.held == []
     end_us = clock.monotonic_us() + 5_000_000
-    found: list[object] = []
-    while not found and clock.monotonic_us() < end_us:
+    handled: list[object] = []
+    while not handled and clock.monotonic_us() < end_us:
         if member.is_unsettled():  # nobody waits for a beat
             member.balance()
-        found += values(member)
+        handled += values(member)
         clock.advance(0.1)
-    assert found == [2]
+    assert handled == [2]

@@ -24,14 +24,14 @@ NOW_US = 10**12
 
 def gaps_us(pace: PollTimer, looks: int, now_us: int = NOW_US) -> list[int]:
     """Look as soon as it is time to, so many times; answer the gaps."""
-    found = []
+    gaps = []
     for _ in range(looks):
         assert pace.is_due(now_us)
         pace.polled(now_us, now_us)
-        found.append(pace.wait_us(now_us))
-        assert not pace.is_due(now_us + found[-1] - 1)
-        now_us += found[-1]
-    return found
+        gaps.append(pace.wait_us(now_us))
+        assert not pace.is_due(now_us + gaps[-1] - 1)
+        now_us += gaps[-1]
+    return gaps
 
 
 def test_looks_that_find_nothing_grow_rarer_up_to_the_most() -> None:

@@ -39,12 +39,12 @@ def emitted(number: int, *, job: JobId = JOB, fence: int = 1) -> Emitted:
 
 def numbers(queues: Queues, job: JobId = JOB) -> list[tuple[int, int]]:
     """Read all chunks, each page by a reader that goes on where the last one stopped."""
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     place = None
-    while some := chunk_records.read(queues.engine.store, job, place):
-        found += [chunk.place for chunk in some]
-        place = some[-1].place
-    return found
+    while chunks := chunk_records.read(queues.engine.store, job, place):
+        places += [chunk.place for chunk in chunks]
+        place = chunks[-1].place
+    return places
 
 
 @pytest.mark.parametrize("fault", EACH)

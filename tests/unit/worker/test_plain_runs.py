@@ -94,8 +94,8 @@ def test_a_job_that_arrives_after_an_end_does_not_start_at_that_end(clock: HandC
     class Ended(deque[Any]):
         """Endings; the second job arrives 5 ms after the first one."""
 
-        def append(self, one: Any, /) -> None:  # noqa: ANN401
-            ended.append(one)
+        def append(self, end: Any, /) -> None:  # noqa: ANN401
+            ended.append(end)
             if len(ended) == 1:
                 clock.advance(0.005)
                 later = plain(1)[0]._replace(since_us=clock.monotonic_us())
@@ -123,7 +123,7 @@ def test_ends_are_told_while_the_next_handler_runs() -> None:
     try:
         crew.runner.submit(plain(0, 1, 2, 3))
         first = crew.take(2)
-        assert [type(one.ending) for one in first] == [Done, Done]
+        assert [type(end.ending) for end in first] == [Done, Done]
         assert first[0].started_us <= first[0].ended_us <= first[1].ended_us
         slow.open.set()
         crew.take(2)
@@ -136,13 +136,13 @@ def test_what_waits_behind_a_running_handler_can_be_cancelled_and_taken_back() -
     slow = Slow(0)
     crew = crew_of(slow.handler)
     try:
-        some = plain(0, 1, 2)
-        crew.runner.submit(some)
+        assignments = plain(0, 1, 2)
+        crew.runner.submit(assignments)
         assert slow.inside.acquire(timeout=WAIT_S)
-        crew.runner.cancel([some[1].job.claim()])
+        crew.runner.cancel([assignments[1].job.claim()])
         (ended,) = crew.take(1)
         assert isinstance(ended.ending, Cancelled)
-        assert crew.runner.take_back() == [some[2].job]
+        assert crew.runner.take_back() == [assignments[2].job]
         slow.open.set()
         crew.take(1)
         assert slow.ran == [0]
@@ -181,6 +181,6 @@ def test_a_child_tells_of_the_start_of_a_handler_of_which_no_result_is_wanted() 
         crew.runner.submit(plain(7))
         crew.take(1)
         job: Job = row_of(7)
-        assert [one.claim() for one in told] == [job.claim()]
+        assert [row.claim() for row in told] == [job.claim()]
     finally:
         crew.close()

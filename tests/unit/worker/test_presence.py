@@ -11,8 +11,8 @@ from tests.harness.worker_bench import Bench
 
 def of(queues: Queues) -> Presence:
     """Read the only worker."""
-    (one,) = present(queues.engine.store)
-    return one
+    (presence,) = present(queues.engine.store)
+    return presence
 
 
 def test_a_worker_reports_what_it_holds_and_runs_before_its_next_heartbeat(

@@ -140,18 +140,18 @@ def test_a_child_is_told_what_happened_to_claims_while_their_jobs_waited() -> No
     members = tuple(assignment(number) for number in (1, 2, 3))
     leader = members[0]._replace(job=members[0].job._replace(fence=-1), chunk=members)
     plain = [assignment(number) for number in (4, 5)]
-    claims = [one.job.claim() for one in (*members, *plain)]
+    claims = [assigned.job.claim() for assigned in (*members, *plain)]
     family.runner.submit([leader, *plain])
     family.runner.extend(dict.fromkeys(claims[:4], 70))
     family.runner.forget([claims[0], claims[3]])
     family.runner.cancel([claims[1], claims[4]])
-    assert [one.job for one in family.runner.collect()] == [plain[1].job]
+    assert [end.job for end in family.runner.collect()] == [plain[1].job]
     family.ready(0)
     family.runner.spread()
     sent = family.pipes[0].sent
-    assert [type(one) for one in sent] == [Extended, Lost, CancelAsked, Run]
+    assert [type(message) for message in sent] == [Extended, Lost, CancelAsked, Run]
     assert sent[0] == Extended(dict.fromkeys(claims[:3], 70))
-    assert [tuple(one) for one in sent[1].claims] == [tuple(claims[0])]  # type: ignore[union-attr]
-    assert [tuple(one) for one in sent[2].claims] == [tuple(claims[1])]  # type: ignore[union-attr]
+    assert [tuple(claim) for claim in sent[1].claims] == [tuple(claims[0])]  # type: ignore[union-attr]
+    assert [tuple(claim) for claim in sent[2].claims] == [tuple(claims[1])]  # type: ignore[union-attr]
     assert family.runner.waiting() == 0
     family.close()

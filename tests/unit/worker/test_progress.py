@@ -40,9 +40,9 @@ class Holder:
 
     def begin(self) -> float | None:
         """Do what is done before the handler is called; answer what it is told."""
-        found, lost = self.reports.last([self.job])
+        reports, lost = self.reports.last([self.job])
         assert lost == []
-        return found[self.job.id].done if self.job.id in found else None
+        return reports[self.job.id].done if self.job.id in reports else None
 
     def say(self, done: float) -> list[Claim]:
         """ProgressReport, and write it; answer what was lost."""

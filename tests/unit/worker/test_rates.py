@@ -44,7 +44,7 @@ def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
             claimed += [world.now_us] * len(taken)
         world.clock.advance(us=SECOND_US // 10)
     assert all(
-        sum(us <= one < us + SECOND_US for one in claimed) <= 5 for us in claimed
+        sum(us <= start_us < us + SECOND_US for start_us in claimed) <= 5 for us in claimed
     )  # fmt: skip
     assert len(claimed) >= 18  # in four seconds
     world.store.close()
@@ -80,8 +80,8 @@ def test_a_rate_counts_starts_and_not_claims(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_start_counts_as_of_then_even_if_it_ends_before_the_next_pass(*, is_over: bool) -> None:
     # Rule N5
-    world, one = world_on("memory", Path()), Rate(5, SECOND_US)
-    rate.define(world.store, "mail", one, ids=world.queues.engine.ids)
+    world, limit = world_on("memory", Path()), Rate(5, SECOND_US)
+    rate.define(world.store, "mail", limit, ids=world.queues.engine.ids)
     put(world.queues, call(1)._replace(limits=[("mail",)]))
     bench = Bench(world.queues, world.clock)
     started_us: list[int] = []
@@ -99,8 +99,8 @@ def test_a_start_counts_as_of_then_even_if_it_ends_before_the_next_pass(*, is_ov
     bench.wakeup.meanwhile = start
     assert bench.run() == [1]
     meter, _ = rate.read(world.store, "mail")
-    assert rate.left(meter, one, started_us[0] + SECOND_US - 1) == 4
-    assert rate.left(meter, one, started_us[0] + SECOND_US * 102 // 100) == 5
+    assert rate.left(meter, limit, started_us[0] + SECOND_US - 1) == 4
+    assert rate.left(meter, limit, started_us[0] + SECOND_US * 102 // 100) == 5
 
 
 def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
@@ -124,11 +124,11 @@ def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
 
 def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:
     # Rule N5
-    world, one = world_on("memory", Path()), Rate(5, SECOND_US)
+    world, limit = world_on("memory", Path()), Rate(5, SECOND_US)
     first, second = RateMeters(world.queues.engine), RateMeters(world.queues.engine)
-    seen = [who.read("mail", one) for who in (first, second)]
-    assert first.take("mail", one, seen[0], 4)[0] == 4
-    assert second.take("mail", one, seen[1], 4)[0] == 1
+    seen = [who.read("mail", limit) for who in (first, second)]
+    assert first.take("mail", limit, seen[0], 4)[0] == 4
+    assert second.take("mail", limit, seen[1], 4)[0] == 1
 
 
 def test_a_worker_knows_when_it_may_claim_again() -> None:
@@ -157,7 +157,7 @@ def test_what_a_claim_did_not_need_is_given_back() -> None:
     permits.begin(list, 9)
     taken = claimer.claim(9, {})
     assert len(taken) == 2
-    permits.settle(lambda: [one.job for one in taken])
+    permits.settle(lambda: [claimed.job for claimed in taken])
     meter, _ = rate.read(world.store, "mail")
     assert rate.left(meter, Rate(5, SECOND_US), world.now_us) == 3
     assert semaphore.read(world.store, "few")[0].in_use(world.now_us) == 2
@@ -271,5 +271,5 @@ def test_who_holds_a_permit_of_a_closed_limit_keeps_it() -> None:
     suspend(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
     assert semaphore.read(world.store, "api")[0].in_use(world.now_us) == 1
     permits.settle(list)
-    found, _ = semaphore.read(world.store, "api")
-    assert (found.in_use(world.now_us), found.closed_us > world.now_us) == (0, True)
+    state, _ = semaphore.read(world.store, "api")
+    assert (state.in_use(world.now_us), state.closed_us > world.now_us) == (0, True)

@@ -166,9 +166,11 @@ def test_a_worker_is_chosen_by_the_first_letters_of_its_id(
     queues: Queues, clock: HandClock
 ) -> None:
     Bench(queues, clock).beat()
-    some = present(queues.engine.store)
-    assert worker_requests.chosen(some, None) == worker_requests.chosen(some, "ben") == some
+    workers = present(queues.engine.store)
+    assert (
+        worker_requests.chosen(workers, None) == worker_requests.chosen(workers, "ben") == workers
+    )
     with pytest.raises(NotFound):
-        worker_requests.chosen(some, "x")
+        worker_requests.chosen(workers, "x")
     with pytest.raises(BadInput, match="Several"):
-        worker_requests.chosen([*some, *some], "ben")
+        worker_requests.chosen([*workers, *workers], "ben")

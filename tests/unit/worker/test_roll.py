@@ -105,10 +105,10 @@ def release(queues: Queues, job: Job) -> None:
 
 def claim(claimer: Claimer, limit: int = 100) -> set[JobId]:
     """Claim what is known to be due."""
-    found: set[JobId] = set()
-    while len(found) < limit and (taken := claimer.claim(limit - len(found), {})):
-        found |= {one.job.id for one in taken}
-    return found
+    job_ids: set[JobId] = set()
+    while len(job_ids) < limit and (taken := claimer.claim(limit - len(job_ids), {})):
+        job_ids |= {claimed.job.id for claimed in taken}
+    return job_ids
 
 
 Begin = Callable[[HandClock, Queues, Claimer], tuple[JobId, Act]]
@@ -124,17 +124,17 @@ def while_it_looks_twice(begin: Begin, switches_max: int, *, then_us: int = 0) -
         other, _ = engine_of(clock, cluster, turns.step)
         claimer = Claimer(mine.engine, ["q"], "w1")
         job_id, give_back = begin(clock, other, claimer)
-        found: set[JobId] = set()
+        job_ids: set[JobId] = set()
 
         def look_twice() -> None:
             for _ in range(2):
                 claimer.refresh()
-                found.update(claim(claimer))
+                job_ids.update(claim(claimer))
 
         turns.run([look_twice, give_back])
         clock.advance(us=then_us)
         claimer.refresh()
-        assert job_id in found | claim(claimer)
+        assert job_id in job_ids | claim(claimer)
 
     return every_order(lead, switches_max=switches_max)
 

@@ -49,8 +49,8 @@ def test_an_expired_job_is_ended_by_whoever_claims_it(queues: Queues, clock: Han
     clock.advance(1)
     assert Bench(queues, clock).run() == [2]
     assert sorted(words(queues)) == ["done", "expired"]
-    found = queues.find(expired.id)
-    assert (found.status, found.row) == ("expired", None)
+    view = queues.find(expired.id)
+    assert (view.status, view.row) == ("expired", None)
 
 
 def test_an_expired_job_whose_worker_died_is_told_of_twice(
@@ -68,10 +68,10 @@ def test_options_that_cannot_be_read_end_a_job(queues: Queues, clock: HandClock)
     job = row_of(1)._replace(opts=b"[")
     queues.engine.store.add([job])
     assert Bench(queues, clock).run() == []
-    found = queues.find(job.id)
-    assert found.status == "dead"
-    assert found.row is not None
-    assert "CallOptions" in found.row.error
+    view = queues.find(job.id)
+    assert view.status == "dead"
+    assert view.row is not None
+    assert "CallOptions" in view.row.error
 
 
 def test_a_job_that_expires_in_the_buffer_is_not_started(clock: HandClock) -> None:

@@ -185,7 +185,7 @@ def test_limits_end_handlers_and_leave_nothing_held(
         made.submit(*range(1, 2 * THREADS + 1))
         ended = made.take(2 * THREADS)
         shared.stop.set()
-    assert all(is_timeout(one.ending) for one in ended)
+    assert all(is_timeout(end.ending) for end in ended)
     assert shared.is_free()
 
 

@@ -79,14 +79,14 @@ def planned(
     is_cancelled: bool = False,
     settings: QueueSettings = DEFAULTS,
 ) -> Planned:
-    (found,) = plan([attempted(ending, options, is_cancelled=is_cancelled, settings=settings)])
-    return found
+    (settlement,) = plan([attempted(ending, options, is_cancelled=is_cancelled, settings=settings)])
+    return settlement
 
 
-def word_of(one: Planned) -> Becomes:
-    if isinstance(one.decision, Outcome):
-        return one.decision.state, one.decision.ended_us - END_US
-    return one.decision.word, one.decision.at_us - END_US
+def word_of(settlement: Planned) -> Becomes:
+    if isinstance(settlement.decision, Outcome):
+        return settlement.decision.state, settlement.decision.ended_us - END_US
+    return settlement.decision.word, settlement.decision.at_us - END_US
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_what_becomes_of_each_ending(
 
 
 def test_a_job_that_expired_before_it_runs_again_is_due_at_the_end_of_its_attempt() -> None:
-    found = planned(FAILED, CallOptions(expires_us=END_US - 1))
-    assert word_of(found) == ("retried", 0)
+    settlement = planned(FAILED, CallOptions(expires_us=END_US - 1))
+    assert word_of(settlement) == ("retried", 0)
 
 
 def test_a_task_without_a_handler_has_the_default_policy() -> None:
-    (found,) = plan([attempted(FAILED)._replace(handler=None)])
-    assert word_of(found) == ("retried", SECOND_US)  # half of two seconds
+    (settlement,) = plan([attempted(FAILED)._replace(handler=None)])
+    assert word_of(settlement) == ("retried", SECOND_US)  # half of two seconds
 
 
 def test_a_job_that_stays_moves_and_is_free() -> None:
@@ -186,32 +186,37 @@ def test_options_that_cannot_be_read_are_left_as_they_are() -> None:
 def test_an_end_counts_the_attempt_that_made_a_job_dead(
     ending: Ending, errors: int, crashes: int
 ) -> None:
-    one = attempted(ending)
-    job = one.ended.job._replace(errors=2, crashes=2)
-    (found,) = plan([one._replace(ended=one.ended._replace(job=job))])
-    assert isinstance(found.change, Finished)
-    assert found.change.job == job  # by whose token the end is stored
-    assert (found.change.finish.errors, found.change.finish.crashes) == (errors, crashes)
-    assert found.change.finish.outcome == found.decision
+    attempt = attempted(ending)
+    job = attempt.ended.job._replace(errors=2, crashes=2)
+    (settlement,) = plan([attempt._replace(ended=attempt.ended._replace(job=job))])
+    assert isinstance(settlement.change, Finished)
+    assert settlement.change.job == job  # by whose token the end is stored
+    assert (settlement.change.finish.errors, settlement.change.finish.crashes) == (errors, crashes)
+    assert settlement.change.finish.outcome == settlement.decision
 
 
 @pytest.mark.parametrize("ending", [Done(b"7"), FAILED, FAILED._replace(retry=False)])
 def test_the_history_records_an_attempt_unless_it_is_off(ending: Ending) -> None:
-    found = planned(ending)
-    assert found.attempt is not None
-    assert (found.attempt.outcome, found.attempt.error) == (word_of(found)[0], found.decision.error)
-    assert found.attempt.started_us == NOW_US
-    assert found.attempt.again_us == (END_US + WAIT_US if isinstance(found.change, Move) else 0)
+    settlement = planned(ending)
+    assert settlement.attempt is not None
+    assert (settlement.attempt.outcome, settlement.attempt.error) == (
+        word_of(settlement)[0],
+        settlement.decision.error,
+    )
+    assert settlement.attempt.started_us == NOW_US
+    assert settlement.attempt.again_us == (
+        END_US + WAIT_US if isinstance(settlement.change, Move) else 0
+    )
     off = planned(ending, settings=NO_HISTORY)
-    assert off == replace_attempt(found)
+    assert off == replace_attempt(settlement)
 
 
-def replace_attempt(found: Planned) -> Planned:
+def replace_attempt(settlement: Planned) -> Planned:
     """Return a plan without the history's row."""
-    change = found.change
+    change = settlement.change
     if isinstance(change, Finished):
         change = Finished(change.job, replace(change.finish, attempt=None))
-    return found._replace(attempt=None, change=change)
+    return settlement._replace(attempt=None, change=change)
 
 
 def test_no_handler_was_called_for_a_job_that_expired() -> None:
@@ -229,6 +234,13 @@ def test_a_job_that_stays_has_one_group_with_its_row_of_the_history() -> None:
 
 def test_ends_come_first() -> None:
     kinds: list[Ending] = [FAILED, Done(b"1"), Snoozed(1), Cancelled("")]
-    found = plan(map(attempted, kinds))
-    assert [one.ended.ending for one in found] == [kinds[place] for place in (1, 3, 0, 2)]
-    assert [isinstance(one.decision, RetryLater) for one in found] == [False, False, True, True]
+    settlements = plan(map(attempted, kinds))
+    assert [settlement.ended.ending for settlement in settlements] == [
+        kinds[place] for place in (1, 3, 0, 2)
+    ]
+    assert [isinstance(settlement.decision, RetryLater) for settlement in settlements] == [
+        False,
+        False,
+        True,
+        True,
+    ]

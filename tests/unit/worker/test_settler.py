@@ -118,16 +118,16 @@ def test_a_job_that_expires_before_its_retry_ends_at_its_expiry(
     assert explain(queues, job.id).sentence.startswith("It expires at 2026-01-01T00:00:05Z (in 4s)")
     clock.advance(4)
     assert Bench(queues, clock).run() == []
-    found = queues.find(job.id)
-    assert (found.status, found.row) == ("expired", None)
+    view = queues.find(job.id)
+    assert (view.status, view.row) == ("expired", None)
 
 
 def test_a_job_that_was_throttled_is_explained_as_such(queues: Queues, clock: HandClock) -> None:
     job = claimed(queues, clock)
     settler_of(queues).settle([ended(job, Snoozed(300 * SECOND_US, throttles=True))], [])
-    found = explain(queues, job.id)
-    assert found.reason == "put back"
-    assert found.sentence.startswith("Its handler raised Throttled, which defers it until 20")
+    explanation = explain(queues, job.id)
+    assert explanation.reason == "put back"
+    assert explanation.sentence.startswith("Its handler raised Throttled, which defers it until 20")
 
 
 def test_cancelled_is_an_end_with_a_reason(queues: Queues, clock: HandClock) -> None:
@@ -144,7 +144,9 @@ def test_a_last_failure_carries_the_job_to_the_dead(queues: Queues, clock: HandC
     row = row_in(queues.engine.store, job.id)
     assert (row.lane.queue, row.state, row.error[:15]) == ("default!dead", 3, "ValueError: no\n")
     assert (row.errors, row.crashes, row.at_us) == (1, 0, NOW_US + RUN_US)
-    assert [(one.outcome, one.error) for one in told(queues)] == [("dead", "ValueError: no")]
+    assert [(attempt.outcome, attempt.error) for attempt in told(queues)] == [
+        ("dead", "ValueError: no")
+    ]
 
 
 def test_a_last_crash_counts_as_one_too(queues: Queues, clock: HandClock) -> None:
@@ -219,8 +221,8 @@ def test_endings_and_starts_go_in_one_call(queues: Queues, clock: HandClock) -> 
     counting = FailingStore(queues.engine.store, {})
     swap(queues, store=counting)
     queues.engine.catalog.settings("default")
-    some = [ended(job, kinds[n % 4]) for n, job in enumerate(jobs[:30])]
-    assert settler_of(queues).settle(some, jobs[30:]) == []
+    ends = [ended(job, kinds[n % 4]) for n, job in enumerate(jobs[:30])]
+    assert settler_of(queues).settle(ends, jobs[30:]) == []
     assert counting.calls == 1
     assert sorted(words(queues)) == ["dead"] * 7 + ["done"] * 8 + ["retried"] * 8 + ["snoozed"] * 7
     assert sum(row.state == State.STARTED for row in queues.engine.jobs_of("default")) == 10
@@ -243,18 +245,18 @@ def test_what_is_written_as_one_leaves_what_each_would(
         assert queues.engine.store.settle([queues.redrive(lost)]) == [True]
     jobs_lost = settler_of(queues).settle([rest[0], *done, rest[1]], [])
     assert jobs_lost == ([done[3].job] if is_lost else [])
-    ended = [one for one in done if one.job not in jobs_lost]
-    told = [attempt_of(one, outcome="done", error="") for one in ended]
-    told = [one for one in told if one.queue == "default"]
+    ended = [end for end in done if end.job not in jobs_lost]
+    told = [attempt_of(end, outcome="done", error="") for end in ended]
+    told = [attempt for attempt in told if attempt.queue == "default"]
     assert sorted(words(queues)) == ["cancelled", *["done"] * len(told), "retried"]
-    found = list(attempts(queues.engine.store, "default", 1))
-    assert len(found) == len(told) + 2
-    assert all(one in found for one in told)
+    recorded = list(attempts(queues.engine.store, "default", 1))
+    assert len(recorded) == len(told) + 2
+    assert all(attempt in recorded for attempt in told)
     assert list(attempts(queues.engine.store, "other", 1)) == []
-    for one in ended:
-        if keep_us or one.job.lane.queue == "other":
-            value = str(jobs.index(one.job))
-            assert queues.find(one.job.id).outcome == Outcome("done", one.ended_us, value=value)
+    for end in ended:
+        if keep_us or end.job.lane.queue == "other":
+            value = str(jobs.index(end.job))
+            assert queues.find(end.job.id).outcome == Outcome("done", end.ended_us, value=value)
     assert len(list(queues.engine.jobs_of("default"))) == 1 + is_lost
     assert list(queues.engine.jobs_of("other")) == []
 
@@ -331,8 +333,8 @@ def test_of_many_only_the_lost_are_named(queues: Queues, clock: HandClock) -> No
     old, _ = taken_over(queues, clock)
     put(queues, calls(2, 6))
     jobs = claim_all(queues)
-    some = [ended(job, Done(b"1")) for job in (jobs[0], old, jobs[1])]
-    assert settler_of(queues).settle(some, [jobs[2], old]) == [old, old]
+    ends = [ended(job, Done(b"1")) for job in (jobs[0], old, jobs[1])]
+    assert settler_of(queues).settle(ends, [jobs[2], old]) == [old, old]
     assert settler_of(queues).extend([jobs[2], old, jobs[3]], set()).lost == [old]
     assert words(queues) == ["done", "done"]
 
@@ -412,7 +414,7 @@ def test_poison_is_carried_to_the_dead_and_told(
     assert (row.state, row.crashes, row.lane.queue) == (State.DEAD, 3, "default!dead")
     assert row.error.startswith("Poison: 3 workers died on it.")
     assert row.lane.bucket == clock.wall_us() // WIDTH_US
-    assert [(one.outcome, one.fence) for one in told(queues)] == [("dead", 3)]
+    assert [(attempt.outcome, attempt.fence) for attempt in told(queues)] == [("dead", 3)]
     assert f"job={taken.job.id.hex()} task=tests.task dead: Poison" in caplog.text
     settler_of(queues).end([])
 
@@ -442,9 +444,9 @@ def test_an_ending_is_one_record(
     text: str,
 ) -> None:
     job = claimed(queues, clock)
-    one = Ended(job, ending, NOW_US, NOW_US + RUN_US)
+    end = Ended(job, ending, NOW_US, NOW_US + RUN_US)
     with caplog.at_level(logging.INFO, "dueline.worker"):
-        settler_of(queues).settle([one], [])
+        settler_of(queues).settle([end], [])
     (record,) = caplog.records
     assert record.levelname == level
     assert record.getMessage().startswith(f"job={job.id.hex()} task=tests.task attempt=1 ")

@@ -87,9 +87,9 @@ def test_what_is_paused_takes_no_slot_no_attempt_and_no_turn(
     rows = {number_of(row): row for row in queues.engine.jobs_of(QUEUE)}
     assert numbers_aside(queues) == sorted(rows) == list(range(20))
     assert {(row.errors, row.crashes, row.alone) for row in rows.values()} == {(0, 0, False)}
-    found = explain(queues, rows[0].id)
-    assert (found.reason, found.facts["task"]) == ("paused", TASK)
-    assert f"resume {QUEUE} --task {TASK}" in found.sentence
+    explanation = explain(queues, rows[0].id)
+    assert (explanation.reason, explanation.facts["task"]) == ("paused", TASK)
+    assert f"resume {QUEUE} --task {TASK}" in explanation.sentence
     resume(queues.engine, QUEUE, tasks=[TASK])
     assert Bench(queues, clock, threads=1).run() == list(range(20))
 

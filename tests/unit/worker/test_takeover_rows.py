@@ -35,7 +35,7 @@ def test_a_crash_is_told_of_before_the_attempt_that_follows_it(
             is_full = False
             raise StoreUnavailable("The disk is full, for a moment.")
         written: Sequence[int | None] = real_append(rows)
-        seen.append([one.outcome for one in attempts(store, "mail", 1)])
+        seen.append([attempt.outcome for attempt in attempts(store, "mail", 1)])
         return written
 
     real_append = store.append
@@ -43,5 +43,5 @@ def test_a_crash_is_told_of_before_the_attempt_that_follows_it(
     while not list(attempts(store, "mail", 1)):
         app.run_worker(burst=True)
     assert seen[0] == ["crashed"]
-    told = sorted((one.fence, one.outcome) for one in attempts(store, "mail", 1))
+    told = sorted((attempt.fence, attempt.outcome) for attempt in attempts(store, "mail", 1))
     assert told == [(1, "crashed"), (2, "done")]

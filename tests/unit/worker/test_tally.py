@@ -66,7 +66,7 @@ def test_attempts_are_counted_by_their_outcome_and_first_ones_by_their_latency()
     }
     assert count_of(totals.runs["default", "tests.task"]) == (4, 80)
     assert count_of(totals.latencies["default", "normal"]) == (3, 300)
-    assert {name: count_of(one) for name, one in totals.waits.items()} == {
+    assert {name: count_of(histogram) for name, histogram in totals.waits.items()} == {
         ("s",): (1, 100), ("t",): (1, 100),
     }  # fmt: skip
     totals.attempts.clear()
@@ -95,7 +95,7 @@ def test_lost_claims_calls_and_skews_are_counted() -> None:
     tally.scheduled([5, 6])
     totals = tally.totals()
     assert totals.lost == {"default": 2}
-    assert {kind: count_of(one) for kind, one in totals.calls.items()} == {
+    assert {kind: count_of(histogram) for kind, histogram in totals.calls.items()} == {
         ("claim", "done"): (2, 15)
     }
     assert count_of(totals.skews) == (2, 11)

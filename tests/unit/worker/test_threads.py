@@ -43,7 +43,7 @@ class Gate:
 
 def numbers(ended: list[Ended]) -> list[int]:
     """Name ended jobs by their numbers."""
-    return [number_of(one.job) for one in ended]
+    return [number_of(end.job) for end in ended]
 
 
 def test_jobs_run_in_the_order_in_which_they_came() -> None:
@@ -51,7 +51,7 @@ def test_jobs_run_in_the_order_in_which_they_came() -> None:
         made.submit(*range(1, 51))
         ended = made.take(50)
         assert numbers(ended) == list(range(1, 51))
-        assert [one.ending for one in ended] == [Done(b"%d" % n) for n in range(1, 51)]
+        assert [end.ending for end in ended] == [Done(b"%d" % n) for n in range(1, 51)]
 
 
 def test_more_urgent_jobs_overtake_those_that_wait() -> None:
@@ -252,7 +252,7 @@ def test_an_interruption_never_hits_the_next_job() -> None:
         ended = made.take(100)
         quick = made.submit(101)
         assert sorted(numbers(ended)) == list(range(1, 101))
-        assert {type(one.ending) for one in ended} <= {Done, Failed}
+        assert {type(end.ending) for end in ended} <= {Done, Failed}
         assert numbers(made.take(1)) == [number_of(quick[0])]
 
 
@@ -264,7 +264,7 @@ def test_threads_survive_whatever_handlers_raise() -> None:
 
     with crew(handler, threads=2) as made:
         made.submit(*range(1, 21))
-        kinds = {number_of(one.job): type(one.ending) for one in made.take(20)}
+        kinds = {number_of(end.job): type(end.ending) for end in made.take(20)}
     assert kinds == {n: Failed if n % 2 else Done for n in range(1, 21)}
 
 

@@ -91,7 +91,7 @@ def test_who_was_last_waits_for_all_other_tenants_and_no_longer(
     bench = Bench(queues, clock, threads=3)
     began = [number % 50 for number in bench.run()]
     for tenant in range(50):
-        turns = [place for place, one in enumerate(began) if one == tenant]
+        turns = [place for place, started in enumerate(began) if started == tenant]
         assert all(turn < 50 * n + 50 + 3 for n, turn in enumerate(turns))
         assert len(turns) == 3
 
@@ -99,8 +99,8 @@ def test_who_was_last_waits_for_all_other_tenants_and_no_longer(
 def assert_share(began: list[int], firsts: range, mine: range, fair: int) -> None:
     """Check the share of a tenant in each 40 starts in a row: off by at most three jobs."""
     for first in firsts:
-        some = began[first : first + 40]
-        assert abs(sum(number in mine for number in some) - fair) <= 3
+        starts = began[first : first + 40]
+        assert abs(sum(number in mine for number in starts) - fair) <= 3
 
 
 @pytest.mark.long

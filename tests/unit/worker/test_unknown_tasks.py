@@ -157,7 +157,9 @@ def test_a_worker_logs_an_unknown_task_once(
     queues: Queues, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> list[str]:
-        return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        return [
+            record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+        ]
 
     (job,) = put(queues, call(1))
     bench = Bench(queues, clock, tasks=[OTHER], burst=False)
@@ -166,9 +168,9 @@ def test_a_worker_logs_an_unknown_task_once(
         put(queues, call(number))
         bench.worker._step()
     assert warnings() == [f"no live worker knows task {TASK} in the queue default; its jobs wait"]
-    found = explain(queues, job.id)
-    assert (found.reason, found.facts["workers"]) == ("task unknown", 1)
-    assert f"no live worker knows task {TASK}" in found.sentence
+    explanation = explain(queues, job.id)
+    assert (explanation.reason, explanation.facts["workers"]) == ("task unknown", 1)
+    assert f"no live worker knows task {TASK}" in explanation.sentence
     knowing = Bench(queues, clock, tasks=[TASK])
     knowing.beat()
     assert explain(queues, job.id).reason == "waiting"
@@ -206,14 +208,14 @@ def test_a_codec_that_the_worker_lacks_is_like_a_task_that_it_lacks(
     assert (task_of(row.lane), tenant_of(row.lane)) == (task_key(TASK, SEALED), "a")
     assert (row.fence, row.errors, row.at_us) == (1, 0, sealed.at_us)
     words = f"no live worker knows task {TASK} and the codec {SEALED} of its arguments"
-    assert [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING] == [
-        f"{words} in the queue default; its jobs wait"
-    ]
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ] == [f"{words} in the queue default; its jobs wait"]
     without.beat()
-    found = explain(queues, sealed.id)
-    assert (found.reason, words in found.sentence) == ("task unknown", True)
-    checks = [one.finding for one in examine(queues.engine).checks]
-    assert any(one.startswith(words) for one in checks)
+    explanation = explain(queues, sealed.id)
+    assert (explanation.reason, words in explanation.sentence) == ("task unknown", True)
+    checks = [check.finding for check in examine(queues.engine).checks]
+    assert any(finding.startswith(words) for finding in checks)
     both = Bench(queues, clock, tasks=[TASK], codecs=[SEALED])
     both.beat()
     assert explain(queues, sealed.id).reason == "waiting"

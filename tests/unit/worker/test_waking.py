@@ -268,10 +268,10 @@ def test_a_wake_up_may_be_late_and_come_twice(queues: Queues, clock: HandClock) 
 
 def test_wake_ups_of_one_channel_are_one() -> None:
     lane = Lane("q", 0, 1, 0, "")
-    some = [Wakeup("q", 7, lane), Wakeup("r", 1), Wakeup("q", 5, lane)]
-    assert merged(some) == [Wakeup("q", 5, lane), Wakeup("r", 1)]
-    assert merged([*some, Wakeup("q", 9, lane._replace(shard=1))])[0] == Wakeup("q", 5)
-    assert read_wakeup(some[0].to_bytes(200)) == some[0]
+    wakeups = [Wakeup("q", 7, lane), Wakeup("r", 1), Wakeup("q", 5, lane)]
+    assert merged(wakeups) == [Wakeup("q", 5, lane), Wakeup("r", 1)]
+    assert merged([*wakeups, Wakeup("q", 9, lane._replace(shard=1))])[0] == Wakeup("q", 5)
+    assert read_wakeup(wakeups[0].to_bytes(200)) == wakeups[0]
 
 
 def test_more_wake_ups_than_a_listener_keeps_ask_for_a_poll() -> None:
@@ -279,7 +279,7 @@ def test_more_wake_ups_than_a_listener_keeps_ask_for_a_poll() -> None:
     listener = wakeups.listen(["q"], Signal())
     for shard in range(40):
         wakeups.wake([Wakeup("q", 7, Lane("q", shard, 1, 0, ""))])
-    assert None in {one.lane for one in listener.take()}
+    assert None in {wakeup.lane for wakeup in listener.take()}
 
 
 def test_an_event_ends_a_wait_with_a_descriptor_beside_it() -> None:

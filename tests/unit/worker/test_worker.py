@@ -22,8 +22,8 @@ def died(queues: Queues, clock: HandClock, *jobs: Job, started: bool = True) -> 
     """Let a worker die that has claimed all that is due; it had started some."""
     claimed = claim_all(queues, worker="dead:1:0")
     if started:
-        some = [job for job in claimed if job.id in {one.id for one in jobs}]
-        queues.engine.store.settle([Extend(job, job.at_us, started=True) for job in some])
+        begun = [job for job in claimed if job.id in {row.id for row in jobs}]
+        queues.engine.store.settle([Extend(job, job.at_us, started=True) for job in begun])
     clock.advance(us=LEASE_US)
 
 
@@ -151,7 +151,9 @@ def test_a_suspect_runs_with_nothing_beside_it(queues: Queues, clock: HandClock)
     bench.wakeup.meanwhile = slowly
     assert sorted(bench.run()) == [0, 1, 2, 10, 11, 12, 13]
     assert bench.runner.beside[1] == []
-    assert [one.alone for one in bench.runner.submitted if number_of(one.job) == 1] == [True]
+    assert [
+        assignment.alone for assignment in bench.runner.submitted if number_of(assignment.job) == 1
+    ] == [True]
 
 
 def test_two_suspects_run_one_after_the_other(queues: Queues, clock: HandClock) -> None:
@@ -352,6 +354,6 @@ def test_results_are_written_only_where_they_are_kept(queues: Queues, clock: Han
     (job,) = put(queues, call(0))
     bench = Bench(queues, clock)
     bench.run()
-    assert [one.keep for one in bench.runner.submitted] == [False]
+    assert [assignment.keep for assignment in bench.runner.submitted] == [False]
     with pytest.raises(NotFound):
         queues.find(job.id)
