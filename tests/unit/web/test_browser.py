@@ -342,7 +342,7 @@ def test_a_function_is_forked_and_cancelled(functions: Any) -> None:  # noqa: AN
     page.click("text=Fork…")
     page.fill("input[name=to]", "2")
     page.click("button:text('Fork')")
-    page.wait_for_selector(".notice:has-text('Began this function')")
+    page.wait_for_selector(".notice:has-text('Began this one')")
     page.wait_for_selector(".job-head .state.s-waiting")
     fork = page.inner_text(".whole-id")
     assert fork != job.id
