@@ -353,5 +353,5 @@ def test_a_function_is_forked_and_cancelled(functions: Any) -> None:  # noqa: AN
     assert page.locator("tr.below:has-text('undo')").count() == 1
     open_calls(page, job, "waiting")
     page.goto("/audit")
-    assert page.locator(f"tr:has-text('{fork}')").count() == 1
+    assert page.locator(f"tr:has-text('{fork}')").count() == 2  # forked, and cancelled
     assert page.locator("text=fork function after call 2").count() == 1
