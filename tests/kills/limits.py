@@ -47,7 +47,7 @@ ENDS_S = 30.0
 
 PATIENCE_S = 120.0
 DRAIN_S = 10
-EXIT_S_MAX = DRAIN_S + 20.0
+EXIT_S_MAX = DRAIN_S + PATIENCE_S
 TICK_S = 0.1
 ENDED = {"done", "dead"}
 
