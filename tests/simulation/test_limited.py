@@ -38,7 +38,6 @@ def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
         ("N1", permits.permits_of_others_do_not_count),
         ("N1", permits.a_number_is_written_whatever_was_read),
         ("N2", permits.what_cannot_be_used_is_kept),
-        ("N4", permits.a_claim_outlasts_its_permits),
         ("N5", permits.a_meter_is_written_whatever_was_read),
         ("N5", permits.what_is_given_back_is_what_was_taken_last),
         ("F6", permits.nobody_closes_a_limit),
