@@ -156,7 +156,8 @@ def after_start(meter: Meter, rate: Rate, taken_us: int, started_us: int, count:
     before_us, end_us = _grain_end(rate, taken_us), _grain_end(rate, started_us)
     taken[before_us] = taken.get(before_us, count) - count
     taken[end_us] = taken.get(end_us, 0) + count
-    return replace(meter, taken=tuple(pair for pair in sorted(taken.items()) if pair[1] > 0))
+    counts = sorted(taken.items())
+    return replace(meter, taken=tuple((us, left) for us, left in counts if left > 0))
 
 
 def _grain_end(rate: Rate, now_us: int) -> int:
